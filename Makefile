@@ -1,0 +1,97 @@
+# The habits: run test quick check unit contract integration e2e bench-NAME faults docs lock clean.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
+PAGE := client/dist/index.html
+PYTEST := $(PY) -m pytest --durations=10
+RUN_ARGS ?=
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help run test quick check unit contract integration e2e bench faults docs lock clean install install-test page client-test chromium
+
+help:
+	@echo "make run      installs what is missing and starts DIEM with its page"
+	@echo "make test     installs the test-only parts and runs every test"
+	@echo "make quick    static checks, unit, contract and one end-to-end test"
+	@echo "also: check unit contract integration e2e client-test bench-NAME faults MODE=... docs lock clean"
+
+run: install page
+	@$(VENV)/bin/diem up $(RUN_ARGS)
+
+test: install-test page chromium
+	@$(MAKE) --no-print-directory check client-test
+	@$(PYTEST) tests
+
+quick: install-test page chromium
+	@$(MAKE) --no-print-directory check
+	@$(PYTEST) tests/unit tests/contract tests/e2e/test_story.py
+
+check: install-test
+	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4 && $(VENV)/bin/lint-imports >/dev/null
+	@$(VENV)/bin/mypy
+
+unit contract integration e2e: install-test
+	@$(PYTEST) tests/$@
+
+e2e: page chromium
+
+client-test: client/node_modules/.installed
+	@cd client && ../deploy/node.sh npm test --silent
+
+bench-%: install-test
+	@$(PY) -m tests.load.$(subst -,_,$*)
+
+bench: bench-fanout bench-convergence
+
+MODE ?= single
+faults: install-test
+	@$(PY) -m tests.load.faults --mode $(MODE)
+
+docs: install
+	@$(VENV)/bin/diem config
+
+# Installation: each part once, again when its lock file changes.
+
+install: $(VENV)/.run
+install-test: $(VENV)/.test
+page: $(PAGE)
+
+$(VENV)/.run: requirements/run.txt pyproject.toml
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "DIEM needs Python 3.11 or newer with venv: on Debian, apt install python3 python3-venv" >&2; exit 1; }
+	@echo "Installing Python packages (once) ..."
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -r requirements/run.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements/test.txt
+	@echo "Installing test packages (once) ..."
+	@$(PIP) -r requirements/test.txt
+	@touch $@
+
+client/node_modules/.installed: client/package-lock.json client/package.json
+	@echo "Installing web page packages (once) ..."
+	@cd client && ../deploy/node.sh npm ci --silent --no-audit --no-fund
+	@touch $@
+
+$(PAGE): client/node_modules/.installed $(shell find client/src client/index.html -type f 2>/dev/null) client/vite.config.ts
+	@echo "Building the web page ..."
+	@cd client && ../deploy/node.sh npm run build --silent
+	@touch $@
+
+chromium:
+	@deploy/chromium.sh
+
+lock:
+	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
+	@for name in "run --extra build" "test --extra build --extra test" "node --extra node"; do set -- $$name; target=$$1; shift; \
+	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	    $$@ pyproject.toml -o requirements/$$target.txt; done
+
+clean:
+	@rm -rf $(VENV) build client/node_modules client/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

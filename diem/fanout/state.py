@@ -1,0 +1,147 @@
+"""What a reader of a feed knows: the retained update of every endpoint and its position in every name.
+
+The rules are those of docs/protocol.md sections 1 and 2; they were model-checked together and belong together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diem.errors import DiemError
+from diem.protocol.feed import Batch, Resume
+
+
+class UnknownName(DiemError):
+    """A feed spoke of a name that its ``hello`` did not announce."""
+
+
+class Retained(NamedTuple):
+    """The latest update of an endpoint."""
+
+    version: int
+    value: bytes
+
+
+@dataclass(slots=True)
+class _Log:
+    """What is known of one name of the feed."""
+
+    position: int = 0
+    seen: set[bytes] = field(default_factory=set)
+    """Endpoints seen since the beginning of this log: kept with the position, over lost links."""
+    before: set[bytes] = field(default_factory=set)
+    """Endpoints of an earlier source that this one has not shown yet; dropped at ``caught_up``."""
+    catching_up: bool = True
+    grown: dict[bytes, bytes] = field(default_factory=dict)
+    """Endpoints whose retained version grew during the catch-up, with their latest value."""
+
+
+class CaughtUpWith(NamedTuple):
+    """What subscribers must be told when a name has caught up."""
+
+    grown: dict[bytes, bytes]
+    """Endpoint -> retained value: every subscriber gets it."""
+    dropped: list[bytes]
+    """Endpoints that no longer exist at the source: every subscriber gets a ``resync``."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Records taken (invariant I14): consumed = fresh + stale + caught_up."""
+
+    consumed: int = 0
+    stale: int = 0
+
+
+class FeedState:
+    """Retained updates and positions: applies only greater versions, so every link may repeat.
+
+    Bounded by the number of endpoints that the source has.
+    """
+
+    def __init__(self) -> None:
+        self.source: str | None = None
+        self.retained: dict[bytes, Retained] = {}
+        self.counts = Counts()
+        self._logs: dict[str, _Log] = {}
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the source is known and every name of it has caught up."""
+        return self.source is not None and not any(log.catching_up for log in self._logs.values())
+
+    def position(self, name: str) -> int:
+        """The next position of a name, 0 when it is unknown."""
+        log = self._logs.get(name)
+        return log.position if log else 0
+
+    def resume(self) -> Resume:
+        """A new link begins: what to say first. A link that resumes at its positions is a catch-up too."""
+        for log in self._logs.values():
+            log.catching_up = True
+        return Resume(self.source, {name: log.position for name, log in self._logs.items()})
+
+    def hello(self, source: str, names: Sequence[str]) -> list[bytes]:
+        """Take the source and the full set of names; returns the endpoints forgotten with names that were lost."""
+        if source != self.source:
+            self.source = source
+            for log in self._logs.values():
+                log.before |= log.seen
+                log.seen = set()
+                log.position = 0
+                log.catching_up = True
+        for name in names:
+            self._logs.setdefault(name, _Log())
+        lost = [self._logs.pop(name) for name in list(self._logs) if name not in names]
+        held = {endpoint for log in lost for endpoint in log.seen | log.before}
+        return self._drop(held)
+
+    def apply(self, batch: Batch) -> dict[bytes, bytes]:
+        """Take a batch; returns endpoint -> value of what subscribers must be told now (nothing while catching up).
+
+        Raises:
+            UnknownName: the batch's name was not announced.
+        """
+        log = self._log(batch.name)
+        retained, seen = self.retained, log.seen
+        fresh: dict[bytes, bytes] = log.grown if log.catching_up else {}
+        consumed = stale = 0
+        for _, endpoint, version, _, value in batch.records:
+            consumed += 1
+            seen.add(endpoint)
+            known = retained.get(endpoint)
+            if known is not None and version <= known[0]:
+                stale += 1
+                continue
+            retained[endpoint] = Retained(version, value)
+            fresh[endpoint] = value
+        self.counts.consumed += consumed
+        self.counts.stale += stale
+        log.position = batch.next
+        return {} if log.catching_up else fresh
+
+    def caught_up_with(self, name: str) -> CaughtUpWith:
+        """A name has caught up: it is live from now on.
+
+        Raises:
+            UnknownName: the name was not announced.
+        """
+        log = self._log(name)
+        log.catching_up = False
+        grown, log.grown = log.grown, {}
+        gone, log.before = log.before - log.seen, set()
+        return CaughtUpWith(grown, self._drop(gone))
+
+    def _drop(self, endpoints: set[bytes]) -> list[bytes]:
+        """Forget endpoints unless another name holds them."""
+        if not endpoints:
+            return []
+        for log in self._logs.values():
+            endpoints = endpoints - log.seen - log.before
+        return [endpoint for endpoint in endpoints if self.retained.pop(endpoint, None) is not None]
+
+    def _log(self, name: str) -> _Log:
+        try:
+            return self._logs[name]
+        except KeyError:
+            raise UnknownName(f"the feed spoke of {name!r} without having announced it") from None

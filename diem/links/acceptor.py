@@ -1,0 +1,122 @@
+"""The server side of a listener: HTTP answers for GET, WebSocket upgrades by path, and a bound on slow handshakes."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from websockets.http11 import Request, Response
+from websockets.protocol import CONNECTING
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from diem.links.connection import QUIET, Connection
+from diem.process.listeners import BACKLOG
+
+HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds after which a connection that has not sent its request is cut (reliability S16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer; the connection is closed after it."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class ServerConnection(Connection):
+    """A connection that a client has opened. Its :meth:`on_request` says what becomes of it."""
+
+    __slots__ = ()
+
+    def __init__(self, *, subprotocol: str, max_size: int) -> None:
+        super().__init__(ServerProtocol(subprotocols=[Subprotocol(subprotocol)], max_size=max_size, logger=QUIET))
+
+    @property
+    def server(self) -> ServerProtocol:
+        """The protocol, as what it is."""
+        protocol = self.protocol
+        assert isinstance(protocol, ServerProtocol)  # noqa: S101 - given in the constructor
+        return protocol
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end of the TCP connection."""
+        peername = self.transport.get_extra_info("peername")
+        return str(peername[0]) if peername else ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time that the peer has for its request."""
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._cut_if_silent)
+
+    def upgrade(self, request: Request) -> bool:
+        """Answer a valid opening handshake with 101 and return True, an invalid one with its error and False."""
+        response = self.server.accept(request)
+        self.server.send_response(response)
+        self.flush()
+        return response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
+
+    def reply(self, reply: Reply) -> None:
+        """Answer with plain HTTP and end the connection."""
+        response = self.server.reject(reply.status, "")
+        response.body = reply.body
+        del response.headers["Content-Length"]
+        del response.headers["Content-Type"]
+        response.headers["Content-Length"] = str(len(reply.body))
+        response.headers["Content-Type"] = reply.content_type
+        for name, value in reply.headers.items():
+            response.headers[name] = value
+        self._send(response)
+
+    def _send(self, response: Response) -> None:
+        self.server.send_response(response)
+        self.flush()
+
+    def _cut_if_silent(self) -> None:
+        if self.protocol.state is CONNECTING:
+            self.abort()
+
+
+class Listener:
+    """A listening socket whose connections are made by ``factory``.
+
+    :meth:`start` begins to accept; :meth:`stop` stops accepting and leaves the connections alone.
+
+    Args:
+        sock: bound, not listening yet.
+        factory: makes the protocol of each connection.
+        send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), which bounds what a client
+            that does not read holds there; None leaves it to the kernel.
+    """
+
+    def __init__(
+        self, sock: socket.socket, factory: Callable[[], asyncio.Protocol], *, send_buffer: int | None = None
+    ) -> None:
+        if send_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        self._socket = sock
+        self._factory = factory
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._socket.getsockname()[1])
+
+    async def start(self) -> None:
+        """Begin to accept connections."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
+
+    def stop(self) -> None:
+        """Accept no more connections; a repeat does nothing."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._socket.close()

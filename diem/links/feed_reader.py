@@ -1,0 +1,144 @@
+"""Reads a feed (docs/protocol.md section 2): one link at a time, resumed at the reader's own positions."""
+
+import asyncio
+from typing import Final, Protocol
+
+import structlog
+from websockets.exceptions import InvalidHandshake
+
+from diem.errors import DiemError
+from diem.links.dialer import ClientConnection, dial, retry_delay
+from diem.process.auth import SharedKey
+from diem.protocol import feed
+from diem.protocol.codes import Close
+
+PING_EVERY: Final = 2.0
+GIVE_UP_AFTER: Final = 5.0
+REPLACED_DELAY: Final = 30.0
+"""Seconds before a reader dials again that was told that another one took its place (close code 4500)."""
+
+
+class FeedSink(Protocol):
+    """What takes what a feed says. Everything is called on the event loop and must not block."""
+
+    def resume(self) -> feed.Resume:
+        """A link was opened: where to go on."""
+        ...
+
+    def hello(self, message: feed.Hello) -> None:
+        """The source and the full set of names."""
+        ...
+
+    def batch(self, batch: feed.Batch) -> None:
+        """Updates of one name."""
+        ...
+
+    def caught_up(self, name: str) -> None:
+        """Everything that was there when the link was opened has been sent."""
+        ...
+
+    def beat(self) -> None:
+        """The source behind the feed is alive."""
+        ...
+
+
+class FeedLink(ClientConnection):
+    """One link to a feed."""
+
+    __slots__ = ("_sink", "lost")
+
+    def __init__(self, url: str, authorization: str, sink: FeedSink) -> None:
+        super().__init__(url, authorization)
+        self._sink = sink
+        self.lost = asyncio.Event()
+
+    def on_text(self, data: bytes) -> None:
+        """A control message."""
+        try:
+            match feed.decode(data):
+                case feed.Beat():
+                    self._sink.beat()
+                case feed.CaughtUp(name):
+                    self._sink.caught_up(name)
+                case feed.Hello() as message:
+                    self._sink.hello(message)
+                case feed.Resume():
+                    self.close(Close.BAD_REQUEST, "resume is the reader's")
+        except DiemError as error:
+            self.close(Close.BAD_REQUEST, str(error)[:100])
+
+    def on_binary(self, data: bytes) -> None:
+        """A batch."""
+        try:
+            self._sink.batch(feed.decode_batch(data))
+        except DiemError as error:
+            # The positions did not move: the next link begins where this batch began.
+            self.close(Close.BAD_REQUEST, str(error)[:100])
+
+    def on_closed(self) -> None:
+        """Let the reader dial again."""
+        super().on_closed()
+        self.lost.set()
+
+
+class FeedReader:
+    """Keeps one link to the feed at ``url`` and hands what it says to ``sink``."""
+
+    def __init__(self, url: str, key: SharedKey, sink: FeedSink) -> None:
+        self._url = url
+        self._key = key
+        self._sink = sink
+        self._log = structlog.get_logger("feed")
+        self.connected = False
+        self.connects = 0
+
+    async def run(self) -> None:
+        """Read until cancelled. A lost link is dialled again with full jitter, at most 2 s apart."""
+        attempt = 0
+        said: str | None = None
+        while True:
+            try:
+                link = await dial(self._url, lambda: FeedLink(self._url, self._key.header, self._sink))
+            except (OSError, InvalidHandshake, EOFError) as error:
+                if said is None:
+                    said = f"{type(error).__name__}: {error}"
+                    self._log.warning("feed unreachable, dialling on", url=self._url, error=said)
+            else:
+                self._log.info("feed connected", url=self._url)
+                attempt, said = 0, None
+                code = await self._read(link)
+                self._log.warning("feed link lost", url=self._url, code=code)
+                if code == Close.BAD_REQUEST:
+                    await asyncio.sleep(REPLACED_DELAY * retry_delay(0, base=1.0))
+            await asyncio.sleep(retry_delay(attempt))
+            attempt += 1
+
+    async def _read(self, link: FeedLink) -> int | None:
+        self.connected = True
+        self.connects += 1
+        try:
+            link.send_text(feed.encode(self._sink.resume()))
+            await self._watch(link)
+        finally:
+            self.connected = False
+            link.abort()
+        return link.close_code
+
+    async def _watch(self, link: FeedLink) -> None:
+        """Ping every 2 s; give the link up after 5 s without anything."""
+        loop = asyncio.get_running_loop()
+        heard = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(PING_EVERY):
+                    await link.lost.wait()
+            except TimeoutError:
+                now = loop.time()
+                if link.alive:
+                    heard, link.alive = now, False
+                elif now - heard > GIVE_UP_AFTER:
+                    self._log.warning("feed silent, link cut", url=self._url)
+                    return
+                link.ping()
+            else:
+                return

@@ -1,0 +1,106 @@
+"""Secret keys in files: the shared key of internal listeners and the write key of the Data Service."""
+
+import contextlib
+import hmac
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final, Self
+
+from diem.process.faults import ConfigurationError
+
+KEY_BYTES: Final = 32
+MIN_CHARACTERS: Final = 16
+MAX_CHARACTERS: Final = 4096
+
+
+class BadKeyFile(ConfigurationError):
+    """A key file is missing, is open to others, or holds no key."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"key file {self.path}: {self.reason}"
+
+
+class SharedKey:
+    """A key that both ends know; it travels as a bearer token and never appears in a text of ours."""
+
+    __slots__ = ("_header", "_key")
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode("ascii")
+        self._header = f"Bearer {key}"
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a key from its file.
+
+        Raises:
+            BadKeyFile: it cannot be read, others than its owner may read it, or it is not a key.
+        """
+        try:
+            with open(path, "rb", opener=_open_unblocked) as file:
+                # The opened file is what is checked, so that it cannot be exchanged in between.
+                mode = os.fstat(file.fileno()).st_mode
+                if not stat.S_ISREG(mode):
+                    raise BadKeyFile(path, "not a regular file")
+                if mode & 0o077:
+                    raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
+                content = file.read(MAX_CHARACTERS + 2)
+        except OSError as error:
+            raise BadKeyFile(path, error.strerror or str(error)) from error
+        return cls(_checked(path, content))
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make a new random key in a file that only its owner may read, or load the one that is there.
+
+        Of several processes that create at once, all end up with the same key.
+        """
+        if not path.exists():
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # mode 0600
+            try:
+                with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123
+                    file.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
+                    file.flush()
+                    os.fsync(descriptor)
+                # A link, unlike a rename, does not replace the key that another process was quicker to make.
+                with contextlib.suppress(FileExistsError):
+                    os.link(name, path)
+            finally:
+                Path(name).unlink()
+        return cls.load(path)
+
+    @property
+    def header(self) -> str:
+        """The value of the Authorization header that shows this key."""
+        return self._header
+
+    def matches(self, header: str | None) -> bool:
+        """Whether the value of an Authorization header shows this key; takes equally long for every wrong key."""
+        scheme, _, key = (header or "").partition(" ")
+        given = key.strip().encode("utf-8", "replace")
+        return hmac.compare_digest(given, self._key) and scheme.lower() == "bearer"
+
+    def __repr__(self) -> str:
+        return "SharedKey(...)"
+
+
+def _open_unblocked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not hold the start up
+
+
+def _checked(path: Path, content: bytes) -> str:
+    try:
+        key = content.decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise BadKeyFile(path, "a key is ASCII text") from error
+    if not MIN_CHARACTERS <= len(key) <= MAX_CHARACTERS or any(c.isspace() for c in key):
+        raise BadKeyFile(path, f"a key has {MIN_CHARACTERS} to {MAX_CHARACTERS} characters and no blanks")
+    return key

@@ -1,0 +1,32 @@
+"""Delays between attempts that fail: none at first, then random ones under a growing bound (full jitter)."""
+
+import random
+from typing import Final
+
+MAX_DOUBLINGS: Final = 16
+
+
+class Backoff:
+    """Delays before the restarts of one thing: the first at once, later ones full-jitter up to `cap_s`.
+
+    What ran for `stable_s` before it failed is forgiven: its next restart is a first one again.
+    """
+
+    __slots__ = ("_attempts", "_base_s", "_cap_s", "_rng", "_stable_s")
+
+    def __init__(self, rng: random.Random, base_s: float = 0.25, cap_s: float = 5.0, stable_s: float = 10.0) -> None:
+        self._rng = rng
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self._stable_s = stable_s
+        self._attempts = 0
+
+    def next_delay(self, uptime_s: float) -> float:
+        """Return the seconds to wait after a failure that followed `uptime_s` of running."""
+        if uptime_s >= self._stable_s:
+            self._attempts = 0
+        attempt = self._attempts
+        self._attempts = min(attempt + 1, MAX_DOUBLINGS)
+        if attempt == 0:
+            return 0.0
+        return self._rng.uniform(0.0, min(self._cap_s, self._base_s * 2**attempt))

@@ -1,0 +1,176 @@
+"""Runs one process from start to exit: its event loop, its signals, its drain deadline and its exit code."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+import structlog
+
+from diem.errors import DiemError
+from diem.process import log, looplag
+from diem.process.faults import ConfigurationError
+from diem.process.settings import ProcessSettings
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+EXIT_UNEXPECTED: Final = 70
+
+ORPHAN_DRAIN_S: Final = 1.0
+"""A process whose supervisor is gone ends quickly: nobody is left to start its successor."""
+CANCEL_GRACE_S: Final = 2.0
+"""After the drain deadline `main` is cancelled, and has this long to clean up."""
+
+_S = TypeVar("_S", bound=ProcessSettings)
+_logger = structlog.get_logger(__name__)
+
+
+class Lifecycle:
+    """What a process's `main` sees of its own life: wait for `stopping`, then drain within `drain_seconds`."""
+
+    def __init__(self, drain_seconds: float) -> None:
+        self.stopping = asyncio.Event()
+        self.drain_seconds = drain_seconds
+        self.reason = ""
+
+    def stop(self, reason: str, *, drain_seconds: float | None = None) -> None:
+        """Ask the process to stop; only the first call counts.
+
+        `drain_seconds` shortens the deadline, never lengthens it.
+        """
+        if self.stopping.is_set():
+            return
+        if drain_seconds is not None:
+            self.drain_seconds = min(self.drain_seconds, drain_seconds)
+        self.reason = reason
+        self.stopping.set()
+
+
+def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
+    """Run `main(settings, life)` until it ends, and return the exit code of the process.
+
+    0 after an end that was asked for, 1 for a `DiemError`, 2 for a `ConfigurationError` (both are one line on
+    standard error), 70 for anything unexpected (logged with its traceback). A second signal ends the process at
+    once. `main` is cancelled when it has not returned `drain_seconds` after the request to stop.
+    """
+    log.configure(settings.log_level, settings.log_format, settings.process_name)
+    life = Lifecycle(settings.drain_seconds * settings.time_factor)
+    return serve(life, lambda: main(settings, life), supervised=settings.supervised)
+
+
+def serve(life: Lifecycle, main: Callable[[], Awaitable[None]], *, supervised: bool = False) -> int:
+    """Run `main()` under `life` without settings or logging of its own; otherwise as `run`."""
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_live(life, main, supervised))
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # the end of the line for every error
+        return _exit_code(error)
+    return EXIT_OK
+
+
+async def _live(life: Lifecycle, main: Callable[[], Awaitable[None]], supervised: bool) -> None:
+    with _signals(life), _supervisor(life, supervised), looplag.watching():
+        work = asyncio.ensure_future(main())
+        stop = asyncio.ensure_future(life.stopping.wait())
+        try:
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                _logger.info("stopping", reason=life.reason, drain_seconds=life.drain_seconds)
+                await _drain(work, life.drain_seconds)
+        finally:
+            stop.cancel()
+        if not work.cancelled():
+            work.result()
+
+
+async def _drain(work: asyncio.Future[None], seconds: float) -> None:
+    await asyncio.wait({work}, timeout=seconds)
+    if work.done():
+        return
+    _logger.warning("drain deadline passed", seconds=seconds)
+    work.cancel()
+    await asyncio.wait({work}, timeout=CANCEL_GRACE_S)
+    if not work.done():
+        _logger.error("process does not end when it is cancelled")
+        _exit_now(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _signals(life: Lifecycle) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    owned = (signal.SIGTERM, signal.SIGINT)
+
+    def receive(number: signal.Signals) -> None:
+        if life.stopping.is_set():
+            _logger.warning("second signal: ending at once", signal=number.name)
+            _exit_now(128 + number)
+        life.stop(number.name)
+
+    for number in owned:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        yield
+    finally:
+        for number in owned:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _supervisor(life: Lifecycle, supervised: bool) -> Iterator[None]:
+    """Stop when standard input ends: the supervisor holds its other end, and has died if it is closed."""
+    if not supervised:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    stdin = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    os.set_blocking(stdin, False)
+
+    def readable() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not os.read(stdin, 4096):
+                loop.remove_reader(stdin)
+                life.stop("the supervisor is gone", drain_seconds=ORPHAN_DRAIN_S)
+
+    loop.add_reader(stdin, readable)
+    try:
+        yield
+    finally:
+        loop.remove_reader(stdin)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  # not every platform has it
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _exit_code(error: BaseException) -> int:
+    leaves = list(_leaves(error))
+    if not all(isinstance(leaf, DiemError) for leaf in leaves):
+        _logger.critical("process failed", exc_info=error)
+        return EXIT_UNEXPECTED
+    for text in dict.fromkeys(str(leaf) for leaf in leaves):
+        log.fail(text)
+    configured = any(isinstance(leaf, ConfigurationError) for leaf in leaves)
+    return EXIT_CONFIGURATION if configured else EXIT_FAILED
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _exit_now(code: int) -> None:
+    # Not sys.exit: this runs inside the loop, whose other callbacks are what must not be waited for.
+    log.flush()
+    os._exit(code)

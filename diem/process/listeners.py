@@ -1,0 +1,173 @@
+"""Rules about who may listen where and who may connect: binds, origins, and the address behind trusted proxies."""
+
+import errno
+import socket
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+
+Network = IPv4Network | IPv6Network
+
+BACKLOG: Final = 2048
+MAX_HOPS: Final = 32
+"""Entries of X-Forwarded-For that are looked at; no real chain of proxies is longer."""
+
+
+class RefusedBind(ConfigurationError):
+    """A listener would be open to the network without anything that says who may use it."""
+
+    def __init__(self, host: str, what: str) -> None:
+        self.host = host
+        self.what = what
+        super().__init__(host, what)
+
+    def __str__(self) -> str:
+        return f"{self.what} would listen on {self.host} for anybody: configure keys or tokens, or bind 127.0.0.1"
+
+
+class BindFailed(ConfigurationError):
+    """The operating system does not let this process listen on an address; `reason` says why."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        self.host = host
+        self.port = port
+        self.reason = reason
+        super().__init__(host, port, reason)
+
+    def __str__(self) -> str:
+        return f"cannot listen on {self.host}:{self.port}: {self.reason}"
+
+
+class PortTaken(DiemError):
+    """Another process listens on the port; it may go away, so the attempt may be repeated."""
+
+    retriable = True
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        super().__init__(host, port)
+
+    def __str__(self) -> str:
+        return f"port {self.port} on {self.host} is taken by another process"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address (or the name `localhost`) can only be reached from this machine."""
+    if address.lower() == "localhost":
+        return True
+    parsed = _parse(address)
+    return parsed is not None and parsed.is_loopback
+
+
+def check_bind(host: str, *, authenticated: bool, what: str) -> None:
+    """Refuse to open `what` beyond this machine unless it authenticates its users (docs/protocol.md section 7).
+
+    Raises:
+        RefusedBind: `host` is not a loopback address and `authenticated` is false.
+    """
+    if not authenticated and not is_loopback(host):
+        raise RefusedBind(host, what)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening, non-blocking socket; port 0 takes a free one (see `getsockname`).
+
+    Name resolution may block, so processes call it while they start.
+
+    Raises:
+        PortTaken: another process listens there.
+        BindFailed: the address is not this machine's, the name is unknown, or the port is privileged.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise BindFailed(host, port, error.strerror or "unknown name") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Two sockets may be bound to one port with SO_REUSEADDR: only listen() finds out who came first.
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(host, port) from error
+        raise BindFailed(host, port, error.strerror or str(error)) from error
+    listener.setblocking(False)
+    return listener
+
+
+def client_address(peer: str, x_forwarded_for: str | None, trusted: Sequence[Network]) -> str:
+    """Return the address of the client behind the proxies that we trust.
+
+    The rightmost address of X-Forwarded-For that no trusted proxy has; the header counts only when the peer itself
+    is trusted, and ends at the first entry that is not an address (what lies left of it may be forged).
+    """
+    current = _parse(peer)
+    if current is None or not x_forwarded_for:
+        return peer if current is None else str(current)
+    for hop in reversed(x_forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]):
+        if not _is_in(current, trusted):
+            break
+        parsed = _parse(hop.strip())
+        if parsed is None:
+            break
+        current = parsed
+    return str(current)
+
+
+def canonical_origin(text: str) -> str:
+    """Return an origin as browsers write it: lower case, without a default port.
+
+    Raises:
+        ValueError: it is not exactly `http(s)://host[:port]`.
+    """
+    parts = urlsplit(text.strip().lower())
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(f"an origin is http(s)://host[:port], not {text!r}")
+    if parts.path or parts.query or parts.fragment or text.rstrip().endswith(("?", "#")):
+        raise ValueError(f"an origin has no path: {text!r}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    default = 443 if parts.scheme == "https" else 80
+    return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port not in {None, default} else "")
+
+
+def origin_allowed(origin: str | None, *, allowed: frozenset[str], page_port: int | None, loopback_bind: bool) -> bool:
+    """Whether a browser's page of this origin may connect: exact scheme, host and port, never a pattern.
+
+    `allowed` holds canonical origins. On a loopback bind this machine's names with the page's port are allowed too.
+    A missing origin is not allowed here: whether such a client may connect depends on its token or address.
+    """
+    if origin is None:
+        return False
+    if origin in allowed:
+        return True
+    if not loopback_bind or page_port is None:
+        return False
+    port = "" if page_port == 80 else f":{page_port}"
+    return origin in {f"http://{host}{port}" for host in ("localhost", "127.0.0.1", "[::1]")}
+
+
+def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an address with or without brackets, port and zone; IPv4 inside IPv6 becomes IPv4."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

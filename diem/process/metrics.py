@@ -1,0 +1,130 @@
+"""Every metric of the system by name, and the exposition of what a process registers.
+
+Hot paths keep plain integers; a process registers one function that is called at each scrape and turns them into
+samples of the metrics below.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class Definition(NamedTuple):
+    """A metric's name, kind, meaning and labels."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def sample(self, value: float, *labels: str) -> "Sample":
+        """Return a value of this metric; `labels` are the values of its labels, in order."""
+        if len(labels) != len(self.labels):
+            raise ValueError(f"{self.name} takes the labels {self.labels}, not {labels}")
+        return Sample(self, float(value), labels)
+
+
+class Sample(NamedTuple):
+    """One value at one scrape."""
+
+    metric: Definition
+    value: float
+    labels: tuple[str, ...]
+
+
+Collect = Callable[[], Iterable[Sample]]
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Definition:
+    return Definition(f"diem_{name}", "gauge", meaning, labels)
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Definition:
+    # The exposition appends `_total` to the names of counters.
+    return Definition(f"diem_{name}", "counter", meaning, labels)
+
+
+# Clients of a WebSocket server.
+CLIENTS: Final = _gauge("clients", "Open client connections.")
+SUBSCRIPTIONS: Final = _gauge("subscriptions", "Pairs of a client and an endpoint.")
+MESSAGES: Final = _counter("messages", "Messages received from clients.", "type")
+ERRORS: Final = _counter("errors", "Error replies sent to clients.", "code")
+CLOSES: Final = _counter("closes", "Client connections closed.", "code")
+REFUSED: Final = _counter("handshakes_refused", "Client handshakes refused.", "status")
+
+# The way of an update through a process: received = fanned out + not subscribed + stale + bad (invariant I14).
+ENDPOINTS: Final = _gauge("endpoints_retained", "Endpoints whose latest update is held.")
+UPDATES_RECEIVED: Final = _counter("updates_received", "Updates received from the feed.")
+UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at least one subscriber here.")
+UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")
+UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the retained version.")
+UPDATES_BAD: Final = _counter("updates_bad", "Records that are not valid updates.")
+DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
+DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
+
+# Feeds: the reader's end (one per process) and the server's end.
+FEED_CONNECTED: Final = _gauge("feed_connected", "1 while the link to the feed is up.")
+FEED_LIVE: Final = _gauge("feed_live", "1 while the source behind the feed beats.")
+FEED_POSITION: Final = _gauge("feed_position", "Next position to be read.", "name")
+FEED_CONNECTS: Final = _counter("feed_connects", "Links to the feed that were established.")
+FEED_READERS: Final = _gauge("feed_readers", "Readers of this process's feed.")
+FEED_SENT: Final = _counter("feed_changes_sent", "Changes sent to readers of this process's feed.")
+
+# The Data Service's store.
+STORE_SEQUENCE: Final = _gauge("store_sequence", "Sequence of the last committed change.")
+STORE_COMMITS: Final = _counter("store_commits", "Transactions committed.")
+STORE_CHANGES: Final = _counter("store_changes", "Endpoint changes committed.")
+STORE_UNCHANGED: Final = _counter("store_unchanged", "Writes that held the data that was there already.")
+STORE_FAILURES: Final = _counter("store_failures", "Transactions that could not be committed.")
+STORE_QUEUE: Final = _gauge("store_queue", "Writes that wait for the store.")
+
+# The Data Service's sources and its REST interface.
+SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")
+SOURCE_FAILURES: Final = _counter("source_failures", "Polls of a source that failed.", "source")
+HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
+
+# The process itself; `process_*` (memory, processor time, descriptors) comes from the client library.
+LOOP_LAG_SECONDS: Final = _gauge("loop_lag_seconds", "Worst delay of the event loop since the last scrape.")
+RESTARTS: Final = _counter("restarts", "Restarts of a child by the supervisor.", "process")
+
+ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Definition))
+
+_collects: list[Collect] = []
+
+
+def register(collect: Collect) -> Callable[[], None]:
+    """Call `collect` at every scrape; returns a function that ends this."""
+    _collects.append(collect)
+    return lambda: _collects.remove(collect)
+
+
+def render() -> tuple[bytes, str]:
+    """Return the body of a scrape and its content type."""
+    return generate_latest(_registry), CONTENT_TYPE_LATEST
+
+
+class _Registered(Collector):
+    """Groups the samples of everything registered into metric families."""
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for collect in tuple(_collects):
+            for sample in collect():
+                name = sample.metric.name
+                if name not in families:
+                    families[name] = _family(sample.metric)
+                families[name].add_metric(sample.labels, sample.value)
+        return families.values()
+
+
+def _family(metric: Definition) -> CounterMetricFamily | GaugeMetricFamily:
+    family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return family(metric.name, metric.help, labels=metric.labels)
+
+
+_registry = CollectorRegistry()
+_registry.register(_Registered())
+ProcessCollector(registry=_registry)

@@ -1,0 +1,194 @@
+"""Settings that every process shares, and how a process reads its own from the environment: once, checked, frozen."""
+
+import difflib
+import json
+import os
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from diem.process.faults import ConfigurationError
+
+SHARED_PREFIX = "DIEM_"
+PROCESSES = ("data", "broadcast", "websocket")
+"""Every process that has settings of its own, in the order in which they start."""
+
+_S = TypeVar("_S", bound="ProcessSettings")
+
+
+class BadSettings(ConfigurationError):
+    """Variables of the environment that are unknown or have a wrong value; one line each in `lines`."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__(self.lines)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+class ProcessSettings(BaseSettings):
+    """Base of every process's settings.
+
+    A process subclasses it with `model_config = SettingsConfigDict(env_prefix="DIEM_<PROCESS>_")` and
+    `process = "<process>"`; its own fields are then read from `DIEM_<PROCESS>_<FIELD>`, lists and
+    mappings as JSON, the fields below from `DIEM_<FIELD>`. Read it with `load`.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        # Lists and mappings are decoded below, so that bad JSON is reported like any other bad value.
+        enable_decoding=False,
+        # A shared field has its variable as alias; code that constructs settings uses the field's name.
+        validate_by_name=True,
+        validate_by_alias=True,
+        validate_default=True,
+        # A key that fails validation must not be quoted in a traceback.
+        hide_input_in_errors=True,
+    )
+    process: ClassVar[str] = "process"
+
+    state_dir: Path = Field(
+        default=Path(".diem"),
+        validation_alias="DIEM_STATE_DIR",
+        description="Directory of everything that outlives a process: keys, the store, logs.",
+    )
+    internal_key_file: Path = Field(
+        default_factory=lambda earlier: earlier["state_dir"] / "internal.key",
+        validation_alias="DIEM_INTERNAL_KEY_FILE",
+        description="File of the key that internal listeners ask for (mode 0600).",
+        json_schema_extra={"shown_default": "<state dir>/internal.key"},
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", validation_alias="DIEM_LOG_LEVEL", description="Least severe level that is logged."
+    )
+    log_format: Literal["json", "console"] = Field(
+        default="json",
+        validation_alias="DIEM_LOG_FORMAT",
+        description="One JSON object a line, or lines for the eye.",
+    )
+    drain_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=600,
+        validation_alias="DIEM_DRAIN_SECONDS",
+        description="Seconds that a stopping process may take to let its clients go.",
+    )
+    time_factor: float = Field(
+        default=1.0,
+        ge=0.1,
+        le=100,
+        validation_alias="DIEM_TIME_FACTOR",
+        description="Multiplies the patience of start-up and drain; for slow machines.",
+    )
+    supervised: bool = Field(
+        default=False,
+        validation_alias="DIEM_SUPERVISED",
+        description="Set by the supervisor: the end of standard input means that it is gone.",
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _decode_json(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  # any input may come
+        field = cls.model_fields.get(info.field_name or "")
+        if isinstance(value, str) and field is not None and is_collection(field.annotation):
+            try:
+                return json.loads(value)
+            except ValueError:
+                raise ValueError("Input should be JSON") from None
+        return value
+
+    @property
+    def process_name(self) -> str:
+        """Name of this process in logs, metrics and `diem status`; a numbered process overrides it."""
+        return self.process
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the settings from the environment.
+
+        Raises:
+            BadSettings: a `DIEM_` variable is unknown, or a value is not acceptable.
+        """
+        return load(cls)
+
+
+def load(model: type[_S]) -> _S:
+    """Check the environment's `DIEM_` variables against `model` and read it.
+
+    Variables of other known processes are left to those.
+
+    Raises:
+        BadSettings: with one line for every fault.
+    """
+    unknown = _unknown(model, os.environ)
+    if unknown:
+        raise BadSettings(unknown)
+    try:
+        return model()
+    except ValidationError as error:
+        raise BadSettings(_lines(model, error)) from None
+
+
+def variable(model: type[ProcessSettings], name: str) -> str:
+    """Return the environment variable of the field `name`."""
+    alias = model.model_fields[name].validation_alias
+    return alias if isinstance(alias, str) else f"{model.model_config['env_prefix']}{name}".upper()
+
+
+def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[str]:
+    known = {variable(model, name) for name in model.model_fields}
+    own = str(model.model_config["env_prefix"]).upper()
+    foreign = tuple(p for p in (f"{SHARED_PREFIX}{name.upper()}_" for name in PROCESSES) if p != own)
+    lines = []
+    for name in sorted(environ):
+        upper = name.upper()
+        if not upper.startswith(SHARED_PREFIX) or upper in known or upper.startswith(foreign):
+            continue
+        near = difflib.get_close_matches(upper, sorted(known), n=3)
+        lines.append(f"{name}: no such setting" + (f" (near: {', '.join(near)})" if near else ""))
+    return lines
+
+
+def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
+    names = {name: variable(model, name) for name in model.model_fields}
+    lines = []
+    # The environment's values are quoted from there, because the model hides them in its errors.
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        if fault["type"] == "default_factory_not_called":
+            continue  # the consequence of another fault that has its own line
+        head, *path = fault["loc"] or ("",)
+        field = str(head)
+        where = names.get(field, field) + "".join(f"[{part!r}]" for part in path)
+        text = fault["msg"].removeprefix("Value error, ")
+        lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, names, field)}")
+    return lines
+
+
+def _given(model: type[ProcessSettings], names: Mapping[str, str], head: str) -> str:
+    field = next((name for name, var in names.items() if head in {name, var}), None)
+    value = next((v for k, v in os.environ.items() if k.upper() == names.get(field or "")), None)
+    if field is None or value is None or _holds_secret(model.model_fields[field].annotation):
+        return ""
+    return f" (is {value[:80]!r})"
+
+
+def members(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401  # annotations have no common type
+    """Return the alternatives of a union, or the annotation alone."""
+    return get_args(annotation) if get_origin(annotation) in {Union, types.UnionType} else (annotation,)
+
+
+def is_collection(annotation: Any) -> bool:  # noqa: ANN401
+    """Whether a field's value is written as JSON in its variable."""
+    collections = {list, tuple, set, frozenset, dict}
+    return any((get_origin(part) or part) in collections for part in members(annotation))
+
+
+def _holds_secret(annotation: Any) -> bool:  # noqa: ANN401
+    return SecretStr in members(annotation)

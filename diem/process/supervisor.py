@@ -1,0 +1,215 @@
+"""Keeps child processes running: starts them, restarts what dies, stops them in order, and takes them along in death.
+
+Every child's standard input is a pipe that only the supervisor holds: its end tells the child that the supervisor is
+gone, however it went (see `diem.process.lifecycle`).
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from diem.process.backoff import Backoff
+from diem.process.clock import Clock, SystemClock
+from diem.process.lifecycle import EXIT_CONFIGURATION
+
+EXIT_NOT_STARTED: Final = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to run. `env` is the child's whole environment; `log` takes both its outputs, appended.
+
+    Children start together; they stop in stages, the highest stage first.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path | None = None
+    stage: int = 0
+
+
+class State(StrEnum):
+    """Where a child is in its life."""
+
+    WAITING = "waiting"  # for its first start, or for the delay before a restart
+    RUNNING = "running"
+    STOPPED = "stopped"  # by us
+    FAILED = "failed"  # its configuration is wrong: a restart would change nothing
+
+
+class Event(NamedTuple):
+    """A change in a child's life: `kind` is started, died, failed, stopped or killed.
+
+    `code` is its exit code, minus the number of the signal that ended it; `delay_s` is the wait before its restart.
+    """
+
+    name: str
+    kind: str
+    pid: int | None = None
+    code: int | None = None
+    delay_s: float = 0.0
+
+
+class Status(NamedTuple):
+    """What is known of a child now."""
+
+    name: str
+    state: State
+    pid: int | None
+    uptime_seconds: float
+    restarts: int
+    last_exit: int | None
+
+
+@dataclass(slots=True)
+class _Child:
+    spec: Spec
+    backoff: Backoff
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    state: State = State.WAITING
+    process: Process | None = None
+    started: float = 0.0
+    restarts: int = 0
+    last_exit: int | None = None
+
+
+class Supervisor:
+    """Runs the children of `specs` until it is stopped; every change is told to `on_event`, which must not block."""
+
+    def __init__(
+        self,
+        specs: Iterable[Spec],
+        *,
+        on_event: Callable[[Event], None] = lambda _event: None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        random_delays = rng or random.Random()  # noqa: S311  # jitter is no secret
+        self._clock = clock or SystemClock()
+        self._on_event = on_event
+        self._children = {spec.name: _Child(spec, Backoff(random_delays)) for spec in specs}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Start every child; returns at once. Needs a running loop."""
+        for name, child in self._children.items():
+            self._tasks[name] = asyncio.create_task(self._keep(child), name=f"keep {name}")
+
+    def status(self) -> list[Status]:
+        """Describe every child, in the order of the specs."""
+        return [self._describe(child) for child in self._children.values()]
+
+    async def wait(self) -> None:
+        """Wait until no child is kept any more. Raises what went wrong inside the supervisor itself."""
+        await asyncio.gather(*self._tasks.values())
+
+    async def stop(self, stage_seconds: float) -> None:
+        """Stop the children stage by stage, the highest first: SIGTERM, `stage_seconds`, then SIGKILL."""
+        for stage in sorted({child.spec.stage for child in self._children.values()}, reverse=True):
+            await self._stop_stage([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
+
+    async def _stop_stage(self, children: list[_Child], seconds: float) -> None:
+        for child in children:
+            child.stop.set()
+            _signal(child, signal.SIGTERM)
+        tasks = {task for child in children if (task := self._tasks.get(child.spec.name))}
+        if not tasks:
+            return
+        _, pending = await asyncio.wait(tasks, timeout=seconds)
+        while pending:
+            for child in children:
+                if _signal(child, signal.SIGKILL):
+                    self._tell(child, "killed")
+            # Asked again, because a child may just have been on its way up.
+            _, pending = await asyncio.wait(pending, timeout=1)
+
+    async def _keep(self, child: _Child) -> None:
+        while not child.stop.is_set():
+            code, uptime = await self._run_once(child)
+            child.last_exit = code
+            if child.stop.is_set():
+                break
+            if code == EXIT_CONFIGURATION:
+                child.state = State.FAILED
+                self._tell(child, "failed", code=code)
+                return
+            delay = child.backoff.next_delay(uptime)
+            child.state = State.WAITING
+            child.restarts += 1
+            self._tell(child, "died", code=code, delay_s=delay)
+            if delay:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(child.stop.wait(), delay)
+        child.state = State.STOPPED
+        self._tell(child, "stopped", code=child.last_exit)
+
+    async def _run_once(self, child: _Child) -> tuple[int, float]:
+        child.started = self._clock.monotonic()
+        try:
+            process = await _spawn(child.spec)
+        except OSError:
+            return EXIT_NOT_STARTED, 0.0
+        child.process, child.state = process, State.RUNNING
+        self._tell(child, "started")
+        if child.stop.is_set():
+            _signal(child, signal.SIGTERM)
+        try:
+            code = await process.wait()
+        finally:
+            child.process = None
+        return code, self._clock.monotonic() - child.started
+
+    def _tell(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
+        pid = child.process.pid if child.process else None
+        self._on_event(Event(child.spec.name, kind, pid, code, delay_s))
+
+    def _describe(self, child: _Child) -> Status:
+        running = child.process is not None
+        return Status(
+            child.spec.name,
+            child.state,
+            child.process.pid if child.process else None,
+            self._clock.monotonic() - child.started if running else 0.0,
+            child.restarts,
+            child.last_exit,
+        )
+
+
+async def _spawn(spec: Spec) -> Process:
+    output = DEVNULL
+    if spec.log is not None:
+        output = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return await asyncio.create_subprocess_exec(
+            *spec.argv,
+            env=dict(spec.env),
+            stdin=PIPE,
+            stdout=output,
+            stderr=output,
+            # A session of its own: Ctrl-C at the terminal reaches the supervisor alone, which stops in order.
+            start_new_session=True,
+        )
+    finally:
+        if spec.log is not None:
+            os.close(output)
+
+
+def _signal(child: _Child, number: signal.Signals) -> bool:
+    process = child.process
+    if process is None or process.returncode is not None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        if number == signal.SIGKILL:
+            os.killpg(process.pid, number)  # with whatever it started itself
+        else:
+            process.send_signal(number)
+    return True

@@ -1,0 +1,49 @@
+"""Endpoint names: the one rule (docs/protocol.md section 1), checked once at the edge and compared as bytes after."""
+
+import re
+
+from diem.errors import DiemError
+
+MAX_BYTES = 256
+"""A longer name is refused (reliability S11)."""
+
+_NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
+
+
+class BadName(DiemError):
+    """A string that is not an endpoint name."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """One line that names the string, cut to a readable length, and says what is wrong with it."""
+        shown = self.name if len(self.name) <= 64 else self.name[:61] + "..."
+        return f"{shown!r} is not an endpoint name: {self.reason}"
+
+
+def check(name: str) -> str:
+    """Return ``name`` when it is an endpoint name.
+
+    Raises:
+        BadName: it is too long, has a character outside the rule, an empty segment, or a ``.`` or ``..`` segment
+            (which an HTTP client would resolve away on its own).
+    """
+    if len(name) > MAX_BYTES:
+        raise BadName(name, f"longer than {MAX_BYTES} bytes")
+    if _NAME.fullmatch(name) is None:
+        raise BadName(name, "it must be '/' and segments of letters, digits and -._~!$'()*+,;=:@")
+    if "/." in name and not {".", ".."}.isdisjoint(name.split("/")):
+        raise BadName(name, "a segment is '.' or '..'")
+    return name
+
+
+def is_valid(name: str) -> bool:
+    """Whether :func:`check` accepts ``name``."""
+    try:
+        check(name)
+    except BadName:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""The client protocol ``diem.v1.json`` (docs/protocol.md section 1): parse what clients send, encode replies."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from diem.errors import DiemError
+from diem.protocol.codes import ErrorCode
+
+SUBPROTOCOL: Final = "diem.v1.json"
+MAX_MESSAGE_BYTES: Final = 32 * 1024
+"""A longer client message closes with 1009 (reliability S8)."""
+MAX_NAMES: Final = 100
+"""More names in one message are refused with ``too_many`` (reliability S11)."""
+MAX_VERSION: Final = 2**53 - 1
+"""Versions and ids are numbers that every JSON reader keeps exact (RFC 8259 section 6)."""
+
+
+class MessageError(DiemError):
+    """A client message that is answered with an ``error`` frame."""
+
+    def __init__(self, code: ErrorCode, message: str, request_id: int | None = None) -> None:
+        super().__init__(code, message, request_id)
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        """The code and the explanation."""
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """``auth``: a token, at the beginning or to refresh."""
+
+    id: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """``subscribe``: endpoint names, unchecked, each with the version that the client holds (0 = none)."""
+
+    id: int
+    endpoints: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """``unsubscribe``: endpoint names, unchecked."""
+
+    id: int
+    endpoints: list[str]
+
+
+def parse(data: bytes) -> Auth | Subscribe | Unsubscribe:
+    """One client message.
+
+    Raises:
+        MessageError: ``bad_json``, ``bad_message`` (no object, unknown type, wrong, missing or unknown fields) or
+            ``too_many``; with the request's id when it could be read.
+    """
+    try:
+        message = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MessageError(ErrorCode.BAD_JSON, f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise MessageError(ErrorCode.BAD_MESSAGE, "a message is a JSON object")
+    request_id = message.get("id")
+    if not isinstance(request_id, int) or not _is_count(request_id):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"id" must be a whole number from 0 to 2^53-1')
+    try:
+        return _PARSERS[message["type"]](request_id, message)
+    except (KeyError, TypeError):
+        raise MessageError(ErrorCode.BAD_MESSAGE, "unknown type, or a field is missing", request_id) from None
+
+
+def _auth(request_id: int, message: dict[str, Any]) -> Auth:
+    token = message["token"]
+    _only(message, {"type", "id", "token"}, request_id)
+    if not isinstance(token, str):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"token" must be a string', request_id)
+    return Auth(request_id, token)
+
+
+def _subscribe(request_id: int, message: dict[str, Any]) -> Subscribe:
+    endpoints = message["endpoints"]
+    _only(message, {"type", "id", "endpoints"}, request_id)
+    if not isinstance(endpoints, dict):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an object of known versions', request_id)
+    _bounded(endpoints, request_id)
+    if not all(known is None or _is_count(known) for known in endpoints.values()):
+        raise MessageError(ErrorCode.BAD_MESSAGE, "a known version is a whole number or null", request_id)
+    return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()})
+
+
+def _unsubscribe(request_id: int, message: dict[str, Any]) -> Unsubscribe:
+    endpoints = message["endpoints"]
+    _only(message, {"type", "id", "endpoints"}, request_id)
+    if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an array of names', request_id)
+    _bounded(endpoints, request_id)
+    return Unsubscribe(request_id, endpoints)
+
+
+_PARSERS: dict[str, Callable[[int, dict[str, Any]], Auth | Subscribe | Unsubscribe]] = {
+    "auth": _auth,
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+}
+
+
+def _only(message: dict[str, Any], fields: set[str], request_id: int) -> None:
+    # A misspelt field would otherwise be ignored in silence, and the client would wait for what never comes.
+    if len(message) != len(fields):
+        unknown = ", ".join(sorted(message.keys() - fields))[:100]
+        raise MessageError(ErrorCode.BAD_MESSAGE, f"unknown fields: {unknown}", request_id)
+
+
+def _bounded(names: dict[str, Any] | list[str], request_id: int) -> None:
+    if len(names) > MAX_NAMES:
+        raise MessageError(ErrorCode.TOO_MANY, f"more than {MAX_NAMES} names in one message", request_id)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_VERSION
+
+
+def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscriptions: int) -> bytes:
+    """The first frame of every connection."""
+    limits = {"subscriptions": subscriptions, "message_bytes": MAX_MESSAGE_BYTES}
+    return orjson.dumps(
+        {
+            "type": "welcome",
+            "session": session,
+            "server": server,
+            "mode": mode,
+            "authenticated": authenticated,
+            "limits": limits,
+        }
+    )
+
+
+def subscribed(
+    request_id: int,
+    endpoints: Mapping[str, int | None],
+    rejected: Mapping[str, tuple[ErrorCode, str]],
+) -> bytes:
+    """The answer to ``subscribe``: the retained version per endpoint (None = none yet), and what was refused."""
+    reply: dict[str, Any] = {"type": "subscribed", "id": request_id, "endpoints": endpoints}
+    if rejected:
+        reply["rejected"] = {name: {"code": code, "message": message} for name, (code, message) in rejected.items()}
+    return orjson.dumps(reply)
+
+
+def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
+    """The answer to ``unsubscribe``: after it nothing comes for these endpoints."""
+    return orjson.dumps({"type": "unsubscribed", "id": request_id, "endpoints": list(endpoints)})
+
+
+def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) -> bytes:
+    """Whether what this server says is current; ``endpoints`` only when a part of them is affected."""
+    reply: dict[str, Any] = {"type": "status", "live": live, "since": since}
+    if endpoints is not None:
+        reply["endpoints"] = list(endpoints)
+    return orjson.dumps(reply)
+
+
+def resync(endpoints: Iterable[str]) -> bytes:
+    """Tells a client to fetch these endpoints again."""
+    return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
+
+
+def error(code: ErrorCode, message: str, request_id: int | None = None) -> bytes:
+    """A refused request; without an id when the request had none that could be read."""
+    reply: dict[str, Any] = {"type": "error"}
+    if request_id is not None:
+        reply["id"] = request_id
+    return orjson.dumps({**reply, "code": code, "message": message})

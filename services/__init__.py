@@ -1,0 +1,1 @@
+"""The services of DIEM: one package each; they never import each other."""

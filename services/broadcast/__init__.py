@@ -1,0 +1,1 @@
+"""The Broadcast node: reads the Data Service's feed once and serves it to every WebSocket server."""

@@ -1,0 +1,19 @@
+"""What can be set for a Broadcast node."""
+
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from diem.process.settings import ProcessSettings
+
+
+class Settings(ProcessSettings):
+    """Settings of the Broadcast node, from ``DIEM_BROADCAST_*``."""
+
+    model_config = SettingsConfigDict(env_prefix="DIEM_BROADCAST_")
+    process: ClassVar[str] = "broadcast"
+
+    internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
+    internal_port: int = Field(default=9300, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+    feed_url: str = Field(default="ws://127.0.0.1:9080/feed", description="The Data Service's feed.")

@@ -1,0 +1,1 @@
+"""The WebSocket server: holds who looks at what, and notifies exactly those browsers."""

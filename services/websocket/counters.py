@@ -1,0 +1,35 @@
+"""What a WebSocket server counts, as metrics at a scrape."""
+
+from collections.abc import Iterable
+
+from diem.links.feed_reader import FeedReader
+from diem.process import metrics
+from diem.process.metrics import Sample
+from diem.protocol import feed
+from services.websocket.server import Server
+
+
+def samples(server: Server, reader: FeedReader) -> Iterable[Sample]:
+    """All samples of one scrape."""
+    hub, edge, counts = server.hub, server.edge, server.hub.state.counts
+    yield metrics.CLIENTS.sample(len(edge.connections))
+    yield metrics.SUBSCRIPTIONS.sample(hub.registry.entries)
+    yield metrics.ENDPOINTS.sample(len(hub.state.retained))
+    yield metrics.UPDATES_RECEIVED.sample(counts.consumed)
+    yield metrics.UPDATES_STALE.sample(counts.stale)
+    yield metrics.UPDATES_FANNED_OUT.sample(hub.fanned_out)
+    yield metrics.UPDATES_NOT_SUBSCRIBED.sample(hub.not_subscribed)
+    yield metrics.DELIVERIES.sample(hub.accounts.sent)
+    yield metrics.DELIVERIES_CONFLATED.sample(hub.accounts.conflated)
+    yield metrics.FEED_CONNECTED.sample(reader.connected)
+    yield metrics.FEED_LIVE.sample(server.liveness.live)
+    yield metrics.FEED_CONNECTS.sample(reader.connects)
+    yield metrics.FEED_POSITION.sample(hub.state.position(feed.STORE), feed.STORE)
+    for kind, count in edge.received.items():
+        yield metrics.MESSAGES.sample(count, kind)
+    for error, count in edge.errors.items():
+        yield metrics.ERRORS.sample(count, error)
+    for code, count in edge.closes.items():
+        yield metrics.CLOSES.sample(count, str(int(code)))
+    for status, count in edge.refused.items():
+        yield metrics.REFUSED.sample(count, str(status))

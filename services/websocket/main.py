@@ -1,0 +1,97 @@
+"""Wires a WebSocket server: sockets, feed reader, heartbeat, and an orderly end."""
+
+import asyncio
+import gc
+import os
+import time
+
+from diem import __version__
+from diem.fanout.hub import Hub
+from diem.links.acceptor import Listener
+from diem.links.edge import Edge, EdgeRules
+from diem.links.feed_reader import FeedReader
+from diem.links.gate import Gate, GateRules
+from diem.links.internal import InternalListener
+from diem.process import looplag, metrics
+from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
+from diem.process.lifecycle import Lifecycle
+from diem.process.listeners import bind, check_bind, is_loopback
+from services.websocket import counters
+from services.websocket.server import Server
+from services.websocket.settings import Settings
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at whether the feed beats."""
+SEND_BUFFER = 64 * 1024
+
+
+async def main(settings: Settings, life: Lifecycle) -> None:
+    """Serve clients until asked to stop, then let them go."""
+    started = time.monotonic()
+    name = f"websocket-{settings.number}"
+    key = SharedKey.load(settings.internal_key_file)
+    hub = Hub(limit=settings.subscriptions, everyone=settings.mode == "all-to-all")
+    edge = Edge(hub, Gate(_gate_rules(settings)), _edge_rules(settings, name))
+    server = Server(hub, edge, SystemClock())
+    reader = FeedReader(settings.feed_url, key, server)
+
+    # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
+    check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
+    public = Listener(bind(settings.host, settings.port), edge.connection, send_buffer=SEND_BUFFER)
+    internal = InternalListener(
+        settings.internal_host,
+        settings.internal_port,
+        key=key,
+        ready=server.why_not_ready,
+        status=lambda: {
+            "process": name,
+            "pid": os.getpid(),
+            "version": __version__,
+            "mode": settings.mode,
+            "uptime_seconds": round(time.monotonic() - started, 1),
+            **server.status(),
+        },
+    )
+    metrics.register(lambda: counters.samples(server, reader))
+    await internal.start()
+    await public.start()
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(work) for work in (reader.run(), edge.wheel.run(), _look(server))]
+        with looplag.watching():
+            await life.stopping.wait()
+            public.stop()
+            await edge.drain(life.drain_seconds)
+        for task in running:
+            task.cancel()
+    internal.stop()
+
+
+async def _look(server: Server) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        server.look()
+
+
+def _gate_rules(settings: Settings) -> GateRules:
+    return GateRules(
+        origins=frozenset(settings.origins),
+        page_port=settings.page_port,
+        loopback_bind=is_loopback(settings.host),
+        trusted_proxies=tuple(settings.trusted_proxies),
+        per_address=settings.connections_per_address,
+        capacity=settings.capacity,
+        rate=settings.connection_rate,
+    )
+
+
+def _edge_rules(settings: Settings, name: str) -> EdgeRules:
+    return EdgeRules(
+        server=name,
+        mode=settings.mode,
+        subscriptions=settings.subscriptions,
+        drain_seconds=settings.drain_seconds,
+    )

@@ -1,0 +1,231 @@
+"""The hub as a state machine: clients come, go, block and read; the feed advances, repeats, is lost, wiped."""
+
+from collections.abc import Iterable
+
+import orjson
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from diem.fanout.hub import Hub
+from diem.fanout.session import Session
+from diem.protocol.feed import Batch, Resume
+from diem.protocol.update import Change, encode
+
+START = 1_700_000_000_000
+NAMES = ["/a", "/b", "/c"]
+
+
+class Client:
+    """What a browser would know: told versions, and what it holds after fetching."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.told: dict[str, int] = {}
+        self.resynced: set[str] = set()
+        self.subscribed: set[str] = set()
+        self.frames = 0
+        self.session = Session(self.receive, self.receive_many, hub.accounts)
+        hub.join(self.session)
+
+    def receive(self, frame: bytes) -> None:
+        self.frames += 1
+        message = orjson.loads(frame[2:] if frame[1] < 126 else frame[4:])
+        if message["type"] == "resync":
+            assert set(message["endpoints"]) <= self.subscribed
+            self.resynced |= set(message["endpoints"])
+            return
+        name = message["endpoint"]
+        assert name in self.subscribed, "nothing for what is not subscribed"
+        self.told[name] = max(self.told.get(name, 0), message["version"])
+
+    def receive_many(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self.receive(frame)
+
+    def subscribe(self, name: str) -> None:
+        self.subscribed.add(name)
+        self.receive_many(self.hub.subscribe(self.session, {name: self.told.get(name, 0)}).replay)
+
+
+class Store:
+    """A store with one feed link to the hub."""
+
+    def __init__(self, number: int, clock: int) -> None:
+        self.id = f"store-{number}"
+        self.clock = clock
+        self.latest: dict[str, Change] = {}
+        self.sequence = 0
+
+    def put(self, name: str) -> None:
+        self.clock += 1
+        self.sequence += 1
+        self.latest[name] = Change(self.sequence, name.encode(), self.clock, 0, encode(name, self.clock, self.clock))
+
+    def after(self, sequence: int) -> list[Change]:
+        return sorted(change for change in self.latest.values() if change.sequence > sequence)
+
+
+class HubMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hub = Hub(limit=3)
+        self.clients: list[Client] = []
+        self.stores = 1
+        self.store = Store(1, START)
+        self.cursor: int | None = None
+        self.saw_caught_up = False
+
+    @rule(name=st.sampled_from(NAMES))
+    def put(self, name: str) -> None:
+        self.store.put(name)
+
+    @rule()
+    def wipe(self) -> None:
+        self.stores += 1
+        self.store = Store(self.stores, self.store.clock)
+        self.cursor = None
+
+    @rule()
+    def lose_link(self) -> None:
+        self.cursor = None
+
+    @precondition(lambda self: self.cursor is None)
+    @rule()
+    def dial(self) -> None:
+        resume: Resume = self.hub.state.resume()
+        self.cursor = resume.positions.get("store", 1) - 1 if resume.source == self.store.id else 0
+        self.saw_caught_up = False
+        self.hub.hello(self.store.id, ["store"])
+
+    @precondition(lambda self: self.cursor is not None)
+    @rule(limit=st.integers(1, 3), repeat=st.booleans())
+    def read(self, limit: int, repeat: bool) -> None:
+        assert self.cursor is not None
+        found = self.store.after(self.cursor)[:limit]
+        if found:
+            self.cursor = found[-1].sequence
+            for _ in range(1 + repeat):
+                self.hub.batch(Batch("store", self.cursor + 1, iter(found)))
+        elif not self.saw_caught_up:
+            self.saw_caught_up = True
+            self.hub.caught_up("store")
+
+    @precondition(lambda self: len(self.clients) < 3)
+    @rule()
+    def connect(self) -> None:
+        self.clients.append(Client(self.hub))
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def subscribe(self, data: st.DataObject, name: str) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        if not client.session.blocked:
+            client.subscribe(name)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def unsubscribe(self, data: st.DataObject, name: str) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        self.hub.unsubscribe(client.session, [name])
+        client.subscribed.discard(name)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), block=st.booleans())
+    def block_or_unblock(self, data: st.DataObject, block: bool) -> None:
+        session = data.draw(st.sampled_from(self.clients)).session
+        session.block() if block else session.unblock()
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        self.clients.remove(client)
+        self.hub.leave(client.session)
+        client.subscribed.clear()
+
+    @invariant()
+    def nobody_misses_an_update_once_the_feed_is_read(self) -> None:
+        if self.cursor is None or not self.saw_caught_up or self.store.after(self.cursor):
+            return
+        for client in self.clients:
+            if client.session.blocked:
+                assert client.session.held <= len(client.subscribed)
+                continue
+            for name in client.subscribed:
+                change = self.store.latest.get(name)
+                if change is not None:
+                    assert client.told.get(name, 0) >= change.version, (name, client.told)
+
+    @invariant()
+    def every_frame_is_accounted_for(self) -> None:
+        accounts = self.hub.accounts
+        assert accounts.sent >= sum(client.frames for client in self.clients)
+        assert accounts.held == sum(client.session.held for client in self.clients)
+
+    @invariant()
+    def registry_holds_what_the_clients_hold(self) -> None:
+        assert self.hub.registry.entries == sum(len(client.subscribed) for client in self.clients)
+
+    def teardown(self) -> None:
+        for client in self.clients:
+            self.hub.leave(client.session)
+        assert (self.hub.registry.entries, len(self.hub.registry), len(self.hub.sessions)) == (0, 0, 0)
+        assert self.hub.accounts.held == 0
+
+
+HubMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestHub = HubMachine.TestCase
+
+
+def test_a_wiped_store_without_the_endpoint_is_announced_by_resync() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    hub.hello("one", ["store"])
+    hub.batch(Batch("store", 2, iter([Change(1, b"/a", START, 0, encode("/a", START, START))])))
+    hub.caught_up("store")
+    assert client.told == {"/a": START}
+    hub.state.resume()
+    hub.hello("two", ["store"])
+    hub.caught_up("store")
+    assert client.resynced == {"/a"}
+    assert not hub.state.retained
+
+
+def test_conflation_keeps_the_latest_frame_of_each_endpoint_and_counts_the_rest() -> None:
+    hub = Hub()
+    client = Client(hub)
+    for name in NAMES:
+        client.subscribe(name)
+    hub.hello("s", ["store"])
+    hub.caught_up("store")
+    client.session.block()
+    for n in range(1, 301):
+        name = NAMES[n % 3]
+        hub.batch(
+            Batch("store", n + 1, iter([Change(n, name.encode(), START + n, 0, encode(name, START + n, START + n))]))
+        )
+    assert client.frames == 0
+    assert client.session.held == 3
+    assert hub.accounts.conflated == 297
+    client.session.unblock()
+    assert client.told == {"/b": START + 298, "/c": START + 299, "/a": START + 300}
+
+
+def test_everyone_mode_sends_every_update_to_every_session() -> None:
+    hub = Hub(everyone=True)
+    frames: list[bytes] = []
+    hub.join(Session(frames.append, frames.extend, hub.accounts))
+    hub.hello("s", ["store"])
+    hub.caught_up("store")
+    hub.batch(Batch("store", 2, iter([Change(1, b"/a", START, 0, encode("/a", START, START))])))
+    assert len(frames) == 1
+
+
+def test_names_beyond_the_limit_are_rejected_one_by_one_and_the_rest_registered() -> None:
+    hub = Hub(limit=2)
+    client = Client(hub)
+    answer = hub.subscribe(client.session, {"/a": 0, "bad": 0, "/b": 0, "/c": 0})
+    assert set(answer.endpoints) == {"/a", "/b"}
+    assert {name: code for name, (code, _) in answer.rejected.items()} == {"bad": "bad_name", "/c": "limit"}

@@ -1,0 +1,84 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from diem.process.auth import BadKeyFile, SharedKey
+
+
+def written(path: Path, content: bytes, mode: int = 0o600) -> Path:
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def test_created_key_is_private_random_and_loadable(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    key = SharedKey.create(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert SharedKey.load(path).matches(key.header)
+    assert not SharedKey.create(tmp_path / "other").matches(key.header)
+    assert len(path.read_text().strip()) >= 43
+
+
+def test_create_keeps_the_key_that_is_there_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    first = SharedKey.create(tmp_path / "k")
+    assert SharedKey.create(tmp_path / "k").header == first.header
+    assert os.listdir(tmp_path) == ["k"]  # noqa: PTH208  # names are what is compared
+
+
+def test_create_takes_the_key_of_a_quicker_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "k"
+    quicker = SharedKey.create(path)
+    monkeypatch.setattr(Path, "exists", lambda _self: False)
+    assert SharedKey.create(path).header == quicker.header
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_key_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+    path = written(tmp_path / "k", b"x" * 43, mode)
+    with pytest.raises(BadKeyFile, match="chmod 600"):
+        SharedKey.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"two words of a key file", b"\xff" * 40, b"x" * 5000])
+def test_file_without_a_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(BadKeyFile, match="a key"):
+        SharedKey.load(written(tmp_path / "k", content))
+
+
+def test_missing_key_file_and_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadKeyFile, match="No such file"):
+        SharedKey.load(tmp_path / "k")
+    with pytest.raises(BadKeyFile, match="Is a directory"):
+        SharedKey.load(tmp_path)
+
+
+def test_named_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "k", 0o600)
+    with pytest.raises(BadKeyFile, match="not a regular file"):
+        SharedKey.load(tmp_path / "k")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("Bearer 0123456789abcdef", True),
+        ("bearer 0123456789abcdef", True),
+        ("Bearer 0123456789abcdeF", False),
+        ("Bearer 0123456789abcdef0", False),
+        ("Basic 0123456789abcdef", False),
+        ("0123456789abcdef", False),
+        ("Bearer", False),
+        ("Bearer kläf", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_the_bearer_of_the_key_matches(header: str | None, expected: bool) -> None:
+    assert SharedKey("0123456789abcdef").matches(header) is expected
+
+
+def test_key_shows_in_no_text() -> None:
+    key = SharedKey("0123456789abcdef")
+    assert "0123" not in f"{key!r} {key}"

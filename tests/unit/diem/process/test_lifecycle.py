@@ -1,0 +1,150 @@
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+import structlog
+
+from diem.errors import DiemError
+from diem.process import lifecycle, metrics
+from diem.process.faults import ConfigurationError
+from diem.process.lifecycle import Lifecycle, run
+from diem.process.settings import ProcessSettings
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.raiseExceptions = True
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def settings() -> ProcessSettings:
+    return ProcessSettings(log_format="console", drain_seconds=5)
+
+
+def test_requested_stop_is_exit_0(settings: ProcessSettings) -> None:
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await life.stopping.wait()
+        assert life.reason == "SIGTERM"
+
+    assert run(settings, main) == 0
+
+
+def test_main_gets_settings_and_scaled_drain(settings: ProcessSettings) -> None:
+    async def main(given: ProcessSettings, life: Lifecycle) -> None:
+        assert given is slow
+        assert life.drain_seconds == 10
+
+    slow = settings.model_copy(update={"time_factor": 2.0})
+    assert run(slow, main) == 0
+
+
+def test_known_error_is_one_line_and_exit_1(settings: ProcessSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> NoReturn:
+        raise DiemError("the store is gone")
+
+    assert run(settings, main) == 1
+    assert capsys.readouterr().err == "diem: the store is gone\n"
+
+
+def test_configuration_error_is_exit_2(settings: ProcessSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> NoReturn:
+        async with asyncio.TaskGroup():
+            raise ConfigurationError("two sources claim /x")
+
+    assert run(settings, main) == 2
+    assert capsys.readouterr().err == "diem: two sources claim /x\n"
+
+
+def test_unexpected_error_is_logged_with_its_traceback_and_exit_70(
+    settings: ProcessSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> NoReturn:
+        raise ZeroDivisionError
+
+    assert run(settings, main) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_known_error_does_not_hide_an_unexpected_one(settings: ProcessSettings) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> NoReturn:
+        raise ExceptionGroup("both", [DiemError("known"), KeyError("unknown")])
+
+    assert run(settings, main) == 70
+
+
+def test_main_that_does_not_drain_in_time_is_cancelled(settings: ProcessSettings) -> None:
+    cleaned = []
+
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        life.stop("test")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    assert run(settings.model_copy(update={"drain_seconds": 0}), main) == 0
+    assert cleaned
+
+
+def test_second_signal_ends_at_once(settings: ProcessSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    ended = asyncio.Event()
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr(lifecycle, "_exit_now", end)
+
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await life.stopping.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        await ended.wait()
+
+    assert run(settings, main) == 0
+    assert codes == [130]
+
+
+def test_end_of_standard_input_stops_a_supervised_process_quickly(
+    settings: ProcessSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_end, write_end = os.pipe()
+
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        os.write(write_end, b"x")
+        await asyncio.sleep(0)
+        assert not life.stopping.is_set()
+        os.close(write_end)
+        await life.stopping.wait()
+        assert life.reason == "the supervisor is gone"
+        assert life.drain_seconds == 1
+
+    with open(read_end) as stdin:  # noqa: PTH123
+        monkeypatch.setattr("sys.__stdin__", stdin)
+        assert run(settings.model_copy(update={"supervised": True}), main) == 0
+
+
+def test_only_the_first_request_to_stop_counts() -> None:
+    life = Lifecycle(drain_seconds=5)
+    life.stop("first", drain_seconds=60)
+    life.stop("second", drain_seconds=0)
+    assert (life.reason, life.drain_seconds) == ("first", 5)
+
+
+def test_loop_lag_is_a_metric_while_a_process_runs(settings: ProcessSettings) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> None:
+        assert b"diem_loop_lag_seconds" in metrics.render()[0]
+
+    assert run(settings, main) == 0
+    assert b"diem_loop_lag_seconds" not in metrics.render()[0]

@@ -1,0 +1,150 @@
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+import pytest
+
+from diem.process.listeners import (
+    BindFailed,
+    PortTaken,
+    RefusedBind,
+    bind,
+    canonical_origin,
+    check_bind,
+    client_address,
+    is_loopback,
+    origin_allowed,
+)
+
+PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with bind("127.0.0.1", 0) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"])
+def test_loopback_addresses_are_known(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "128.0.0.1"])
+def test_other_addresses_are_not_loopback(address: str) -> None:
+    assert not is_loopback(address)
+
+
+def test_bind_beyond_the_machine_is_refused_without_authentication() -> None:
+    with pytest.raises(RefusedBind, match=r"the REST listener would listen on 0\.0\.0\.0"):
+        check_bind("0.0.0.0", authenticated=False, what="the REST listener")
+
+
+def test_bind_is_accepted_on_loopback_or_with_authentication() -> None:
+    check_bind("127.0.0.1", authenticated=False, what="x")
+    check_bind("0.0.0.0", authenticated=True, what="x")
+
+
+def test_bound_socket_listens_on_a_free_port_without_blocking(listener: socket.socket) -> None:
+    assert not listener.getblocking()
+    with socket.create_connection(listener.getsockname(), timeout=5):
+        pass
+
+
+def test_taken_port_is_one_clear_error(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken"):
+        bind("127.0.0.1", port)
+
+
+def test_foreign_address_cannot_be_bound() -> None:
+    with pytest.raises(BindFailed, match=r"cannot listen on 192\.0\.2\.1:0"):
+        bind("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "expected"),
+    [
+        ("192.0.2.7", None, "192.0.2.7"),
+        ("192.0.2.7", "198.51.100.1", "192.0.2.7"),  # the peer is not a proxy of ours: it says what it likes
+        ("10.0.0.1", None, "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "127.0.0.1, 198.51.100.1", "198.51.100.1"),  # a forged entry is left of the true one
+        ("10.0.0.1", "198.51.100.1, 10.9.9.9", "198.51.100.1"),
+        ("10.0.0.1", "10.1.1.1, 10.2.2.2", "10.1.1.1"),
+        ("10.0.0.1", "198.51.100.1, unknown", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1, unknown, 10.3.3.3", "10.3.3.3"),
+        ("10.0.0.1", "198.51.100.1:4711", "198.51.100.1"),
+        ("fd00::1", "[2001:db8::1]:4711", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "2001:db8::1", "2001:db8::1"),
+        ("::ffff:192.0.2.7", None, "192.0.2.7"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", ",,,", "10.0.0.1"),
+    ],
+)
+def test_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(
+    peer: str, header: str | None, expected: str
+) -> None:
+    assert client_address(peer, header, PROXIES) == expected
+
+
+def test_endless_forwarding_chain_is_cut() -> None:
+    assert client_address("10.0.0.1", ",".join(["192.0.2.1"] + ["10.0.0.2"] * 100), PROXIES) == "10.0.0.2"
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080"])
+def test_page_on_this_machine_may_connect_to_a_loopback_bind(origin: str) -> None:
+    assert origin_allowed(origin, allowed=frozenset(), page_port=8080, loopback_bind=True)
+    assert not origin_allowed(origin, allowed=frozenset(), page_port=8080, loopback_bind=False)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        None,
+        "",
+        "null",
+        "http://localhost",
+        "http://localhost:8081",
+        "https://localhost:8080",
+        "http://localhost:80800",
+        "http://localhost:8080.evil.example",
+        "http://evil.example:8080",
+        "http://localhost:8080/",
+    ],
+)
+def test_foreign_or_missing_origin_is_not_allowed(origin: str | None) -> None:
+    allowed = frozenset({"https://app.example"})
+    assert not origin_allowed(origin, allowed=allowed, page_port=8080, loopback_bind=True)
+
+
+def test_listed_origin_is_compared_exactly() -> None:
+    allowed = frozenset({"https://app.example"})
+    assert origin_allowed("https://app.example", allowed=allowed, page_port=None, loopback_bind=False)
+    for other in ("https://app.example:444", "http://app.example", "https://sub.app.example"):
+        assert not origin_allowed(other, allowed=allowed, page_port=None, loopback_bind=False)
+
+
+def test_default_port_of_the_page_is_left_out_as_browsers_do() -> None:
+    assert origin_allowed("http://localhost", allowed=frozenset(), page_port=80, loopback_bind=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("https://App.Example", "https://app.example"),
+        ("https://app.example:443", "https://app.example"),
+        ("http://app.example:80", "http://app.example"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_configured_origin_is_brought_into_the_browsers_form(text: str, canonical: str) -> None:
+    assert canonical_origin(text) == canonical
+
+
+@pytest.mark.parametrize(
+    "text", ["app.example", "*", "https://", "ftp://a", "https://a/b", "https://u@a", "https://a?"]
+)
+def test_configured_origin_must_be_an_origin(text: str) -> None:
+    with pytest.raises(ValueError, match="origin"):
+        canonical_origin(text)

@@ -1,0 +1,143 @@
+import os
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import SettingsConfigDict
+
+from diem.process.reference import reference
+from diem.process.settings import BadSettings, ProcessSettings, load
+
+
+class Settings(ProcessSettings):
+    model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
+    process: ClassVar[str] = "data"
+
+    port: int = Field(default=8080, ge=0, le=65535, description="Public port.")
+    origins: tuple[str, ...] = Field(default=(), description="Extra origins.")
+    password: SecretStr | None = Field(default=None, min_length=4, description="A secret.")
+    limit: int | None = Field(default=None, description="A limit.")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.upper().startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+
+
+def failure(model: type[ProcessSettings] = Settings) -> tuple[str, ...]:
+    with pytest.raises(BadSettings) as caught:
+        load(model)
+    return caught.value.lines
+
+
+def test_shared_and_own_fields_come_from_their_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_STATE_DIR", "/var/lib/diem")
+    monkeypatch.setenv("DIEM_SUPERVISED", "1")
+    monkeypatch.setenv("DIEM_DATA_PORT", "1234")
+    monkeypatch.setenv("DIEM_DATA_ORIGINS", '["https://a.example"]')
+    settings = Settings.load()
+    assert settings.state_dir == Path("/var/lib/diem")
+    assert settings.supervised
+    assert settings.port == 1234
+    assert settings.origins == ("https://a.example",)
+
+
+def test_key_file_is_in_the_state_directory_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_STATE_DIR", "/state")
+    assert load(Settings).internal_key_file == Path("/state/internal.key")
+    monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", "/keys/k")
+    assert load(Settings).internal_key_file == Path("/keys/k")
+
+
+def test_settings_are_frozen() -> None:
+    settings = load(Settings)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+
+
+def test_code_constructs_settings_by_field_names() -> None:
+    assert Settings(state_dir=Path("/x"), port=0).state_dir == Path("/x")
+
+
+def test_empty_variable_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PORT", "")
+    assert load(Settings).port == 8080
+
+
+def test_unknown_variable_is_one_line_with_near_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PROT", "1")
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_PROT: no such setting (near: DIEM_DATA_PORT")
+
+
+def test_unknown_shared_variable_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_XYZZY", "1")
+    assert failure() == ("DIEM_XYZZY: no such setting",)
+
+
+def test_variables_of_other_processes_are_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_WEBSOCKET_PORT", "1")
+    monkeypatch.setenv("DIEM_BROADCAST_ANYTHING", "1")
+    assert load(Settings).port == 8080
+
+
+def test_bad_value_is_one_line_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PORT", "http")
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_PORT: input should be a valid integer")
+    assert line.endswith("(is 'http')")
+
+
+def test_bad_shared_value_is_reported_once_under_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_LOG_LEVEL", "loud")
+    (line,) = failure()
+    assert line.startswith("DIEM_LOG_LEVEL: input should be 'debug', 'info'")
+
+
+def test_every_fault_has_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PORT", "-1")
+    monkeypatch.setenv("DIEM_TIME_FACTOR", "0")
+    assert len(failure()) == 2
+
+
+@pytest.mark.parametrize("value", ["https://a.example", '["unfinished'])
+def test_list_that_is_not_json_is_a_bad_value(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DIEM_DATA_ORIGINS", value)
+    assert failure() == (f"DIEM_DATA_ORIGINS: input should be JSON (is {value!r})",)
+
+
+def test_element_of_a_list_is_named_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_ORIGINS", '["a", 1]')
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_ORIGINS[1]: input should be a valid string")
+
+
+def test_secret_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PASSWORD", "abc")
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_PASSWORD: ")
+    assert "abc" not in line
+
+
+def test_reference_lists_variable_type_default_and_description() -> None:
+    rows = {row.variable: row for row in reference(Settings)}
+    assert rows["DIEM_DATA_PORT"] == ("DIEM_DATA_PORT", "integer", "8080", "Public port.")
+    assert rows["DIEM_DATA_ORIGINS"].type == "JSON"
+    assert rows["DIEM_DATA_ORIGINS"].default == "[]"
+    assert rows["DIEM_DATA_PASSWORD"].type == "secret | unset"
+    assert rows["DIEM_DATA_LIMIT"].default == "unset"
+    assert rows["DIEM_INTERNAL_KEY_FILE"].default == "<state dir>/internal.key"
+    assert rows["DIEM_LOG_LEVEL"].type == "debug | info | warning | error"
+    assert rows["DIEM_SUPERVISED"].default == "false"
+    assert all(row.description for row in rows.values())
+
+
+def test_reference_can_leave_the_shared_settings_out() -> None:
+    assert [row.variable for row in reference(Settings, shared=False)] == [
+        "DIEM_DATA_PORT",
+        "DIEM_DATA_ORIGINS",
+        "DIEM_DATA_PASSWORD",
+        "DIEM_DATA_LIMIT",
+    ]

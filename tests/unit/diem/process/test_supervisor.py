@@ -1,0 +1,187 @@
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from diem.process.supervisor import Event, Spec, State, Supervisor
+
+SH = "/bin/sh"
+IDLE = "echo up; exec cat"
+"""A child that ends when its standard input does."""
+
+
+def script(name: str, text: str, tmp_path: Path, stage: int = 0) -> Spec:
+    return Spec(name, (SH, "-c", text), os.environ, tmp_path / f"{name}.log", stage)
+
+
+class Events:
+    """Records events and lets a test wait for the next one of a kind."""
+
+    def __init__(self) -> None:
+        self.all: list[Event] = []
+        self._new = asyncio.Condition()
+        self._notify: set[asyncio.Task[None]] = set()
+
+    def __call__(self, event: Event) -> None:
+        self.all.append(event)
+        task = asyncio.ensure_future(self._wake())
+        self._notify.add(task)
+        task.add_done_callback(self._notify.discard)
+
+    async def _wake(self) -> None:
+        async with self._new:
+            self._new.notify_all()
+
+    async def until(self, condition: Callable[[Event], bool], count: int = 1) -> list[Event]:
+        def found() -> list[Event]:
+            return [event for event in self.all if condition(event)]
+
+        async with asyncio.timeout(10), self._new:
+            await self._new.wait_for(lambda: len(found()) >= count)
+        return found()
+
+    def kinds(self) -> list[tuple[str, str]]:
+        return [(event.name, event.kind) for event in self.all]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # other processes set no events
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def supervised(*specs: Spec) -> AsyncIterator[tuple[Supervisor, Events]]:
+    events = Events()
+    supervisor = Supervisor(specs, on_event=events)
+    supervisor.start()
+    try:
+        yield supervisor, events
+    finally:
+        await supervisor.stop(5)
+        assert all(status.pid is None for status in supervisor.status())
+
+
+async def test_child_runs_with_its_output_in_its_log(tmp_path: Path) -> None:
+    async with supervised(script("a", "echo out; echo err >&2; exec cat", tmp_path)) as (supervisor, events):
+        (started,) = await events.until(lambda e: e.kind == "started")
+        (status,) = supervisor.status()
+        assert (status.state, status.pid, status.restarts) == (State.RUNNING, started.pid, 0)
+        assert status.uptime_seconds >= 0
+    assert supervisor.status()[0].state is State.STOPPED
+    assert (tmp_path / "a.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_killed_child_is_restarted_at_once(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, events):
+        (first,) = await events.until(lambda e: e.kind == "started")
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        _, second = await events.until(lambda e: e.kind == "started", 2)
+        (died,) = await events.until(lambda e: e.kind == "died")
+        assert died.code == -signal.SIGKILL
+        assert died.delay_s == 0
+        assert second.pid != first.pid
+        assert supervisor.status()[0].restarts == 1
+
+
+async def test_child_that_ends_by_itself_is_restarted_with_a_delay_from_the_second_time(tmp_path: Path) -> None:
+    async with supervised(script("a", "exit 3", tmp_path)) as (_, events):
+        died = await events.until(lambda e: e.kind == "died", 3)
+        assert [event.code for event in died[:3]] == [3, 3, 3]
+        assert died[0].delay_s == 0 < died[1].delay_s <= 0.5
+
+
+async def test_wrong_configuration_is_not_tried_again(tmp_path: Path) -> None:
+    async with supervised(script("a", "exit 2", tmp_path)) as (supervisor, events):
+        (failed,) = await events.until(lambda e: e.kind == "failed")
+        assert failed.code == 2
+        await supervisor.wait()
+        assert supervisor.status()[0].state is State.FAILED
+        assert ("a", "died") not in events.kinds()
+
+
+async def test_program_that_does_not_exist_counts_as_a_death(tmp_path: Path) -> None:
+    async with supervised(Spec("a", (str(tmp_path / "none"),), {})) as (_, events):
+        died = await events.until(lambda e: e.kind == "died")
+        assert died[0].code == 127
+
+
+async def test_stages_stop_from_the_highest_to_the_lowest(tmp_path: Path) -> None:
+    specs = [script(name, IDLE, tmp_path, stage) for name, stage in (("data", 0), ("node", 1), ("edge", 2))]
+    async with supervised(*specs) as (_, events):
+        await events.until(lambda e: e.kind == "started", 3)
+    stopped = [name for name, kind in events.kinds() if kind == "stopped"]
+    assert stopped == ["edge", "node", "data"]
+
+
+async def test_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM; sleep 60 & echo $! > $0.pid; while :; do wait; done"
+    spec = Spec("a", (SH, "-c", stubborn, str(tmp_path / "a")), os.environ)
+    events = Events()
+    supervisor = Supervisor([spec], on_event=events)
+    supervisor.start()
+    await events.until(lambda e: e.kind == "started")
+    await eventually(lambda: (tmp_path / "a.pid").exists() and (tmp_path / "a.pid").read_text().strip() != "")
+    grandchild = int((tmp_path / "a.pid").read_text())
+    await supervisor.stop(0.05)
+    assert ("a", "killed") in events.kinds()
+    assert supervisor.status()[0].last_exit == -signal.SIGKILL
+    await eventually(lambda: not _alive(grandchild))
+
+
+async def test_stop_does_not_wait_for_a_restart_delay(tmp_path: Path) -> None:
+    async with supervised(script("a", "exit 1", tmp_path)) as (supervisor, events):
+        await events.until(lambda e: e.kind == "died", 4)
+        async with asyncio.timeout(2):
+            await supervisor.stop(5)
+        assert supervisor.status()[0].state is State.STOPPED
+
+
+async def test_stop_right_after_start_leaves_nothing_running(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, _):
+        await supervisor.stop(5)
+    assert supervisor.status()[0].pid is None
+
+
+async def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, pathlib, sys
+from diem.process.supervisor import Spec, Supervisor
+
+async def main() -> None:
+    here = pathlib.Path(sys.argv[1])
+    text = f"echo $$ > {here}/pid; cat > /dev/null; echo ended > {here}/ended"
+    Supervisor([Spec(name="a", argv=("/bin/sh", "-c", text), env=os.environ)]).start()
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(tmp_path))
+    await eventually((tmp_path / "pid").exists)
+    process.kill()
+    await process.wait()
+    await eventually((tmp_path / "ended").exists)
+
+
+def _alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_exit_by_a_signal_is_told_as_its_negative_number(tmp_path: Path, number: signal.Signals) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (_, events):
+        (started,) = await events.until(lambda e: e.kind == "started")
+        assert started.pid is not None
+        os.kill(started.pid, number)
+        (died, *_) = await events.until(lambda e: e.kind == "died")
+        assert died.code == -number

@@ -43,7 +43,7 @@ client-test: client/node_modules/.installed
 	@cd client && ../deploy/node.sh npm test --silent
 
 bench-%: install-test
-	@$(PY) -m tests.load.$(subst -,_,$*)
+	@$(PY) -m tests.bench.$(subst -,_,$*)
 
 bench: bench-fanout bench-convergence
 

@@ -1,0 +1,168 @@
+"""A small system within the test's own event loop: a feed in memory and a real WebSocket server on real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Origin, Subprotocol
+
+from diem.fanout.changes import ChangeMap
+from diem.links.feed_server import FeedServer
+from diem.links.internal import InternalListener
+from diem.process.auth import SharedKey
+from diem.process.lifecycle import Lifecycle
+from diem.protocol.update import Change, encode
+from diem.protocol.versions import next_version
+from services.websocket import main as websocket
+from services.websocket.settings import Settings
+from tests.support.ports import free_port
+
+START = 1_700_000_000_000
+
+
+class MemoryFeed:
+    """A store in memory behind a real feed server."""
+
+    def __init__(self, key: SharedKey) -> None:
+        self.key = key
+        self.port = free_port()
+        self.source: str | None = "store-1"
+        self.changes = ChangeMap()
+        self.back: list[int] = []
+        self.beats = True
+        self.server = FeedServer(self)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listener: InternalListener | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/feed"
+
+    def went_back(self, position: int) -> None:
+        self.back.append(position)
+
+    async def start(self) -> None:
+        self.server = FeedServer(self, beats=self.beats)
+        self._listener = InternalListener(
+            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, feed=self.server
+        )
+        await self._listener.start()
+        self._tasks = [asyncio.create_task(self.server.run())]
+
+    async def stop(self) -> None:
+        self.server.stop()
+        for task in self._tasks:
+            task.cancel()
+        if self._listener is not None:
+            self._listener.stop()
+        await asyncio.sleep(0)
+
+    def put(self, *names: str, gone: bool = False) -> int:
+        """Change endpoints; they reach the readers in one batch. Returns the last version."""
+        version = 0
+        for name in names:
+            held = self.changes.get(name.encode())
+            version = next_version(held.version if held else 0, START + self.changes.sequence)
+            value = encode(name, version, version, gone=gone)
+            self.changes.apply(Change(self.changes.sequence + 1, name.encode(), version, int(gone), value))
+        self.server.changed()
+        return version
+
+    def wipe(self, source: str) -> None:
+        self.source = source
+        self.changes.clear()
+
+
+class Client:
+    """A client that says raw messages and collects what it is told."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    async def say(self, message: dict[str, Any] | str | bytes) -> None:
+        await self.connection.send(orjson.dumps(message) if isinstance(message, dict) else message, text=True)
+
+    async def hear(self, *, status: bool = False, within: float = 5.0) -> dict[str, Any]:
+        """The next message; status messages are passed over unless wanted."""
+        async with asyncio.timeout(within):
+            while True:
+                message: dict[str, Any] = orjson.loads(await self.connection.recv())
+                if message["type"] != "status" or status:
+                    return message
+
+    async def ask(self, message: dict[str, Any] | str | bytes) -> dict[str, Any]:
+        await self.say(message)
+        return await self.hear()
+
+    async def hears_nothing(self, seconds: float = 0.2) -> bool:
+        try:
+            await self.hear(within=seconds)
+        except TimeoutError:
+            return True
+        return False
+
+
+class System:
+    """The feed and the server."""
+
+    def __init__(self, feed: MemoryFeed, settings: Settings) -> None:
+        self.feed = feed
+        self.settings = settings
+        self.life = Lifecycle(2.0)
+        self.url = f"ws://127.0.0.1:{settings.port}/ws"
+        self.page = f"http://localhost:{settings.page_port}"
+
+    @contextlib.asynccontextmanager
+    async def client(self, *, welcome: bool = True, **options: Any) -> AsyncIterator[Client]:
+        options.setdefault("subprotocols", [Subprotocol("diem.v1.json")])
+        options.setdefault("origin", Origin(self.page))
+        async with connect(self.url, proxy=None, compression=None, **options) as connection:
+            client = Client(connection)
+            if welcome:
+                assert (await client.hear())["type"] == "welcome"
+            yield client
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(OSError):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.internal_port)
+                    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+                    status = (await reader.readline()).split()
+                    writer.close()
+                    if status[1] == b"200":
+                        return
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def small_system(directory: Path, *, start_feed: bool = True, **settings: Any) -> AsyncIterator[System]:
+    """A running system; ``settings`` are those of the WebSocket server."""
+    key = SharedKey.create(directory / "internal.key")
+    feed = MemoryFeed(key)
+    system = System(
+        feed,
+        Settings(
+            internal_key_file=directory / "internal.key",
+            port=free_port(),
+            internal_port=free_port(),
+            feed_url=feed.url,
+            drain_seconds=2.0,
+            **settings,
+        ),
+    )
+    if start_feed:
+        await feed.start()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(websocket.main(system.settings, system.life))
+        try:
+            if start_feed:
+                await system.ready()
+            yield system
+        finally:
+            system.life.stop("test is over")
+    await feed.stop()

@@ -34,6 +34,7 @@ class MemoryFeed:
         self.changes = ChangeMap()
         self.back: list[int] = []
         self.beats = True
+        self.clock = START
         self.server = FeedServer(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._listener: InternalListener | None = None
@@ -66,7 +67,9 @@ class MemoryFeed:
         version = 0
         for name in names:
             held = self.changes.get(name.encode())
-            version = next_version(held.version if held else 0, START + self.changes.sequence)
+            # Time goes on when the store is wiped, as the wall clock does.
+            self.clock += 1
+            version = next_version(held.version if held else 0, self.clock)
             value = encode(name, version, version, gone=gone)
             self.changes.apply(Change(self.changes.sequence + 1, name.encode(), version, int(gone), value))
         self.server.changed()

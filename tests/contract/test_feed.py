@@ -1,0 +1,223 @@
+"""The feed protocol of docs/protocol.md section 2, held against every feed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from diem.fanout.state import FeedState
+from diem.links.feed_reader import FeedReader
+from diem.protocol import feed
+from tests.contract.feeds import FEEDS, FeedUnderTest
+
+
+class Recorder:
+    """A reader's sink: the state, and what was said."""
+
+    def __init__(self) -> None:
+        self.state = FeedState()
+        self.records = 0
+        self.beats = 0
+        self.caught_up_times = 0
+        self.dropped: list[bytes] = []
+
+    def resume(self) -> feed.Resume:
+        return self.state.resume()
+
+    def hello(self, message: feed.Hello) -> None:
+        self.state.hello(message.source, message.names)
+
+    def batch(self, batch: feed.Batch) -> None:
+        before = self.state.counts.consumed
+        self.state.apply(batch)
+        self.records += self.state.counts.consumed - before
+
+    def caught_up(self, name: str) -> None:
+        self.caught_up_times += 1
+        self.dropped += self.state.caught_up_with(name).dropped
+
+    def beat(self) -> None:
+        self.beats += 1
+
+    @property
+    def names(self) -> set[str]:
+        return {endpoint.decode() for endpoint in self.state.retained}
+
+
+@pytest.fixture(params=list(FEEDS))
+async def source(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedUnderTest]:
+    async with FEEDS[request.param](tmp_path) as under_test:
+        yield under_test
+
+
+@contextlib.asynccontextmanager
+async def reading(source: FeedUnderTest, recorder: Recorder) -> AsyncIterator[FeedReader]:
+    reader = FeedReader(source.url, source.key, recorder)
+    task = asyncio.create_task(reader.run())
+    yield reader
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def until(condition: Any, within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 - what is waited for is in another process's hands
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def raw(source: FeedUnderTest, key: str | None = None) -> AsyncIterator[ClientConnection]:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                async with connect(
+                    source.url,
+                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
+                    additional_headers={"Authorization": key or source.key.header},
+                    proxy=None,
+                    compression=None,
+                ) as connection:
+                    yield connection
+                    return
+            except InvalidStatus as error:
+                if error.response.status_code != 503:
+                    raise
+                await asyncio.sleep(0.05)
+
+
+async def test_a_new_reader_gets_everything_and_is_told_when_it_has_it(source: FeedUnderTest) -> None:
+    await source.put("/a", "/b")
+    recorder = Recorder()
+    async with reading(source, recorder):
+        await until(lambda: recorder.caught_up_times)
+        assert recorder.names == {"/a", "/b"}
+        assert recorder.state.caught_up
+
+
+async def test_later_changes_follow_and_the_source_beats(source: FeedUnderTest) -> None:
+    recorder = Recorder()
+    async with reading(source, recorder):
+        await until(lambda: recorder.caught_up_times)
+        await source.put("/a")
+        await until(lambda: recorder.names == {"/a"})
+        first = recorder.state.retained[b"/a"].version
+        await source.put("/a")
+        await until(lambda: recorder.state.retained[b"/a"].version > first)
+        beats = recorder.beats
+        await until(lambda: recorder.beats >= beats + 2, within=4)
+
+
+async def test_a_reader_resumes_where_it_stood(source: FeedUnderTest) -> None:
+    await source.put("/a", "/b", "/c")
+    recorder = Recorder()
+    async with reading(source, recorder):
+        await until(lambda: recorder.caught_up_times)
+    assert recorder.records == 3
+    await source.put("/b", "/d")
+    async with reading(source, recorder):
+        await until(lambda: recorder.caught_up_times == 2)
+    assert recorder.records == 5, "only what changed meanwhile is sent again"
+    assert recorder.names == {"/a", "/b", "/c", "/d"}
+    assert recorder.dropped == [], "what was seen is kept with the positions"
+
+
+async def test_a_reader_of_another_store_starts_over_and_drops_what_is_no_longer_there(source: FeedUnderTest) -> None:
+    await source.put("/kept", "/lost")
+    recorder = Recorder()
+    async with reading(source, recorder):
+        await until(lambda: recorder.caught_up_times)
+        before = recorder.state.retained[b"/kept"].version
+        old = recorder.state.source
+        await source.wipe()
+        await source.put("/kept")
+        await until(lambda: recorder.state.source != old and recorder.names == {"/kept"}, within=20)
+        await until(lambda: recorder.state.retained[b"/kept"].version > before)
+        assert recorder.dropped == [b"/lost"]
+
+
+async def test_values_are_the_clients_update_frames(source: FeedUnderTest) -> None:
+    await source.put("/a")
+    recorder = Recorder()
+    async with reading(source, recorder):
+        await until(lambda: recorder.names)
+        retained = recorder.state.retained[b"/a"]
+        update = orjson.loads(retained.value)
+        assert (update["type"], update["endpoint"], update["version"]) == ("update", "/a", retained.version)
+
+
+async def test_a_slow_reader_skips_to_the_latest(source: FeedUnderTest) -> None:
+    names = ["/" + f"slow-{n}-".ljust(240, "x") for n in range(50)]
+    await source.put(*names)
+    async with raw(source) as connection:
+        await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
+        connection.transport.pause_reading()
+        rounds = 400
+        for _ in range(rounds):
+            await source.put(*names)
+        connection.transport.resume_reading()
+        last: dict[bytes, int] = {}
+        received = 0
+        async with asyncio.timeout(20):
+            async for message in _batches(connection):
+                for change in message:
+                    assert change.version > last.get(change.endpoint, 0), "versions of one endpoint only grow"
+                    last[change.endpoint] = change.version
+                    received += 1
+                if received >= 50 and len(last) == 50:
+                    break
+            await source.put("/end")
+            async for message in _batches(connection):
+                found = list(message)
+                received += len(found)
+                if any(change.endpoint == b"/end" for change in found):
+                    break
+        assert received < rounds * 50, "superseded changes are skipped, not queued"
+
+
+async def _batches(connection: ClientConnection) -> AsyncIterator[Iterator[Any]]:
+    while True:
+        message = await connection.recv()
+        if isinstance(message, bytes):
+            yield feed.decode_batch(message).records
+
+
+@pytest.mark.parametrize("message", ["{", '{"type":"beat"}', '{"type":"resume","source":1,"positions":{}}'])
+async def test_a_reader_that_does_not_resume_is_closed_with_4500(source: FeedUnderTest, message: str) -> None:
+    async with raw(source) as connection:
+        await connection.send(message, text=True)
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                await connection.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 4500
+
+
+async def test_without_the_key_there_is_no_feed(source: FeedUnderTest) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        async with raw(source, key="Bearer wrong-key-wrong-key"):
+            pass
+    assert caught.value.response.status_code == 401
+
+
+async def test_a_position_beyond_the_store_is_noticed_and_not_served(tmp_path: Path) -> None:
+    for name in ("memory", "store"):
+        (tmp_path / name).mkdir()
+        async with FEEDS[name](tmp_path / name) as source:
+            await source.put("/a")
+            recorder = Recorder()
+            async with reading(source, recorder):
+                await until(lambda: recorder.caught_up_times)  # noqa: B023 - awaited within the loop
+            async with raw(source) as connection:
+                resume = {"type": "resume", "source": recorder.state.source, "positions": {"store": 999}}
+                await connection.send(orjson.dumps(resume), text=True)
+                with pytest.raises(ConnectionClosed):
+                    while True:
+                        await connection.recv()

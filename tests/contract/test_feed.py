@@ -69,7 +69,7 @@ async def reading(source: FeedUnderTest, recorder: Recorder) -> AsyncIterator[Fe
 
 async def until(condition: Any, within: float = 10.0) -> None:
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another process's hands
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,66 @@
+"""What a page shows while a part of the system is held down, and that it recovers by itself."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.test_story import connected, shows_load
+from tests.support.chromium import chromium
+from tests.support.running import running
+
+pytestmark = pytest.mark.chromium
+
+HELD = 15.0
+"""Seconds for which a process is held down."""
+
+
+async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await system.put({"/test/load": 100})
+        page = await browser.new_page()
+        await page.goto(f"{system.page}?price=/test/load&load=/test/load")
+        await connected(page)
+        await shows_load(page, "100")
+        badge = page.get_by_test_id("connection")
+
+        # The server is gone: killed again whenever the supervisor has restarted it.
+        loop = asyncio.get_running_loop()
+        until, said_so = loop.time() + HELD, False
+        while loop.time() < until:
+            system.kill_if_running("websocket-1")
+            said_so = said_so or await badge.get_attribute("data-state") != "open"
+            await asyncio.sleep(0.1)
+        assert said_so, "the page must say that the connection is lost"
+        await shows_load(page, "100")
+        await system.put({"/test/load": 200})
+        await shows_load(page, "200", within=40)
+        await connected(page)
+
+        # The Data Service hangs: the server is there but hears nothing.
+        with system.stopped("data"):
+            await expect(badge).to_have_attribute("data-live", "false", timeout=13_000)
+            assert await badge.get_attribute("data-state") == "open"
+            await asyncio.sleep(HELD - 10)
+            await shows_load(page, "200")
+        await expect(badge).to_have_attribute("data-live", "true", timeout=20_000)
+        await system.put({"/test/load": 300})
+        await shows_load(page, "300", within=20)
+
+
+async def test_a_wiped_store_ends_at_the_new_data(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await system.put({"/test/load": 1, "/test/other": 1})
+        page = await browser.new_page()
+        await page.goto(f"{system.page}?price=/test/other&load=/test/load")
+        await connected(page)
+        await shows_load(page, "1")
+        pid = system.kill("data")
+        for file in system.state_dir.glob("*.db*"):
+            file.unlink()
+        async with asyncio.timeout(30):
+            while system.pid("data") == pid or not await system.answers():
+                await asyncio.sleep(0.1)
+        assert (await system.put({"/test/load": 42})).status_code == 200
+        await shows_load(page, "42", within=30)

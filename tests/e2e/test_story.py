@@ -1,0 +1,116 @@
+"""The main job end to end: a file changes at its source, and the browsers that look at it show the new value."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.e2e.served import csv, served
+from tests.support.chromium import chromium
+from tests.support.running import Running, running
+
+pytestmark = pytest.mark.chromium
+
+CONFIG = """
+[[source]]
+type = "http"
+name = "prices"
+url = "{url}/prices.csv"
+every = 0.2
+endpoint = "/test/prices"
+unit = "EUR/MWh"
+resolution = "PT1H"
+
+[[source]]
+type = "http"
+name = "load"
+url = "{url}/load.csv"
+every = 0.2
+endpoint = "/test/load"
+unit = "MW"
+resolution = "PT1H"
+"""
+
+
+async def stats(page: Page) -> dict[str, Any]:
+    result: dict[str, Any] = await page.evaluate("window.diem.stats")
+    return result
+
+
+async def version_of(page: Page) -> int:
+    return int(await page.get_by_test_id("price-view").get_attribute("data-version") or 0)
+
+
+async def shows_load(page: Page, text: str, within: float = 10.0) -> None:
+    cell = page.locator('[data-testid="load-table"] [data-endpoint="/test/load"] [data-testid="load-value"]')
+    await expect(cell).to_contain_text(text, timeout=within * 1000)
+
+
+async def connected(page: Page, *, live: bool = True) -> None:
+    badge = page.get_by_test_id("connection")
+    await expect(badge).to_have_attribute("data-state", "open", timeout=30_000)
+    await expect(badge).to_have_attribute("data-live", "true" if live else "false", timeout=30_000)
+
+
+async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Path) -> None:
+    async with served(tmp_path / "files") as files, chromium() as browser:
+        files.write("prices.csv", csv(*range(50, 74)))
+        files.write("load.csv", csv(*[4000] * 24))
+        async with running(tmp_path, config=CONFIG.format(url=files.url)) as system:
+            looking = await browser.new_page()
+            await looking.goto(f"{system.page}?price=/test/prices&load=/test/load")
+            elsewhere = await browser.new_page()
+            await elsewhere.goto(f"{system.page}?price=/test/prices&load=/test/nothing")
+            for page in (looking, elsewhere):
+                await connected(page)
+            await shows_load(looking, "4")
+            before = await stats(looking)
+            frames_elsewhere = (await stats(elsewhere))["updateFrames"]
+
+            files.write("load.csv", csv(*[5678] * 24))
+            await shows_load(looking, "5,678")
+
+            after = await stats(looking)
+            assert after["fetches"]["/test/load"] - before["fetches"].get("/test/load", 0) == 1, "one fetch per version"
+            assert after["fetches"].get("/test/prices") == before["fetches"].get("/test/prices")
+            assert (await stats(elsewhere))["updateFrames"] == frames_elsewhere, "who does not look gets no frame"
+
+            price_version = await version_of(looking)
+            files.write("prices.csv", csv(*range(80, 104)))
+            await expect(looking.get_by_test_id("price-view")).not_to_have_attribute(
+                "data-version", str(price_version), timeout=10_000
+            )
+            assert files.not_modified > 0, "unchanged files are not read again"
+            await _source_fails_and_recovers(system, files, looking)
+
+
+async def _source_fails_and_recovers(system: Running, files: Any, page: Page) -> None:
+    """A broken file is counted and named; the last good data stays, and the next good file is shown."""
+    files.write("load.csv", "time,value\n2026-01-01T00:00:00Z,many\n")
+    async with asyncio.timeout(10):
+        while True:
+            sources = {source["name"]: source for source in (await system.status("data"))["sources"]}
+            if not sources["load"]["ok"]:
+                break
+            await asyncio.sleep(0.1)
+    assert "line 2" in sources["load"]["error"]
+    assert sources["prices"]["ok"]
+    await shows_load(page, "5,678")
+    files.write("load.csv", csv(*[6789] * 24))
+    await shows_load(page, "6,789")
+
+
+async def test_many_views_of_one_endpoint_make_one_fetch_per_version(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await system.put({"/test/load": 1})
+        page = await browser.new_page()
+        await page.goto(f"{system.page}?price=/test/load&load=/test/load,/test/load")
+        await connected(page)
+        await shows_load(page, "1")
+        before = (await stats(page))["fetches"]["/test/load"]
+        for value in range(2, 7):
+            await system.put({"/test/load": value})
+            await shows_load(page, str(value))
+        assert (await stats(page))["fetches"]["/test/load"] - before == 5

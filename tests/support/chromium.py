@@ -1,0 +1,33 @@
+"""A real headless Chromium: the distribution's, driven by Playwright."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+PATH = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Start a browser; the test is skipped where there is none, and fails where there must be one."""
+    if PATH is None:
+        if os.environ.get("CI"):
+            pytest.fail("Chromium is missing, and the run is the one that must have it")
+        pytest.skip("no Chromium here (on Debian: apt install chromium)")
+    async with async_playwright() as playwright:
+        flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
+        browser = await playwright.chromium.launch(executable_path=PATH, args=flags)
+        yield browser
+        await browser.close()

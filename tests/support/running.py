@@ -1,0 +1,159 @@
+"""The whole system as a user starts it: `diem up` in its own process, with a state directory of its own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+ROOT = Path(__file__).parents[2]
+
+
+class Running:
+    """A running `diem up`. Processes are ended only by the pids that it reports."""
+
+    def __init__(self, state_dir: Path, up: asyncio.subprocess.Process, http: httpx.AsyncClient) -> None:
+        self.state_dir = state_dir
+        self.up = up
+        self.http = http
+
+    @property
+    def described(self) -> dict[str, Any]:
+        result: dict[str, Any] = orjson.loads((self.state_dir / "processes.json").read_bytes())
+        return result
+
+    @property
+    def processes(self) -> dict[str, dict[str, Any]]:
+        return {process["name"]: process for process in self.described["processes"]}
+
+    @property
+    def page(self) -> str:
+        return str(self.described["urls"]["page"])
+
+    @property
+    def websocket_urls(self) -> list[str]:
+        return [str(url) for url in self.described["urls"]["websocket"]]
+
+    def pid(self, name: str) -> int:
+        return int(self.processes[name]["pid"])
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to one of the system's processes; returns its pid."""
+        pid = self.pid(name)
+        os.kill(pid, number)
+        return pid
+
+    def kill_if_running(self, name: str) -> None:
+        """Kill a process whether or not it happens to run just now."""
+        with contextlib.suppress(ProcessLookupError, KeyError, TypeError):
+            self.kill(name)
+
+    async def answers(self) -> bool:
+        """Whether the Data Service answers requests."""
+        try:
+            return (await self.http.get(f"{self.page}v1/endpoints")).is_success
+        except httpx.HTTPError:
+            return False
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """The process does not run while this is open, and is not replaced."""
+        pid = self.kill(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @property
+    def write_key(self) -> str:
+        return (self.state_dir / "write.key").read_text().strip()
+
+    async def put(self, datasets: Mapping[str, float], **headers: str) -> httpx.Response:
+        """Write one-point datasets in one request."""
+        body = {
+            "datasets": [
+                {
+                    "endpoint": endpoint,
+                    "unit": "MW",
+                    "resolution": "PT1H",
+                    "points": [{"time": "2026-01-01T00:00:00Z", "value": value}],
+                }
+                for endpoint, value in datasets.items()
+            ]
+        }
+        return await self.http.put(
+            f"{self.page}v1/data",
+            content=orjson.dumps(body),
+            headers={
+                "Authorization": f"Bearer {self.write_key}",
+                "Content-Type": "application/json",
+                **headers,
+            },
+        )
+
+    async def status(self, name: str) -> dict[str, Any]:
+        """The `/status` of one process."""
+        key = (self.state_dir / "internal.key").read_text().strip()
+        answer = await self.http.get(
+            f"{self.processes[name]['urls']['internal']}/status", headers={"Authorization": f"Bearer {key}"}
+        )
+        result: dict[str, Any] = answer.json()
+        return result
+
+
+@contextlib.asynccontextmanager
+async def running(
+    directory: Path,
+    mode: str = "single",
+    *,
+    config: str = "",
+    servers: int | None = None,
+    options: tuple[str, ...] = (),
+) -> AsyncIterator[Running]:
+    """Start the system with the given ``diem.toml`` (without sources unless it names some) and wait for it."""
+    state_dir = directory / "state"
+    file = directory / "diem.toml"
+    file.write_text(config)
+    argv = ["up", "--mode", mode, "--state-dir", str(state_dir), "--config", str(file), "--quiet", *options]
+    if servers is not None:
+        argv += ["--servers", str(servers)]
+    up = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "deploy", *argv, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=None
+    )
+    try:
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+            system = Running(state_dir, up, http)
+            await until(lambda: _is_up(system, up), within=40)
+            yield system
+    finally:
+        if up.returncode is None:
+            up.terminate()
+            try:
+                async with asyncio.timeout(30):
+                    await up.wait()
+            except TimeoutError:
+                up.kill()
+                await up.wait()
+
+
+def _is_up(system: Running, up: asyncio.subprocess.Process) -> bool:
+    if up.returncode is not None:
+        raise AssertionError(f"diem up ended with {up.returncode}")
+    try:
+        return bool(system.described["up"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+async def until(condition: Callable[[], Any], within: float = 10.0, every: float = 0.05) -> Any:
+    """Wait until a condition holds, and return its value."""
+    async with asyncio.timeout(within):
+        while not (value := condition()):
+            await asyncio.sleep(every)
+    return value

@@ -43,8 +43,6 @@ class Hub:
         """Fresh updates delivered to at least one session."""
         self._limit = limit
         self._everyone = everyone
-        self._early: dict[Session, dict[bytes, int]] = {}
-        """Subscriptions made during a catch-up, with the version that the client holds."""
 
     # What clients ask
 
@@ -55,7 +53,6 @@ class Hub:
     def leave(self, session: Session) -> None:
         """A client is gone: nothing of it stays behind."""
         self.sessions.discard(session)
-        self._early.pop(session, None)
         for endpoint in session.endpoints:
             self.registry.discard(endpoint, session)
         session.endpoints.clear()
@@ -77,12 +74,8 @@ class Hub:
             self.registry.add(endpoint, session)
             retained = self.state.retained.get(endpoint)
             answer.endpoints[name] = retained.version if retained else None
-            held = version
             if retained and retained.version > version:
                 answer.replay.append(text_frame(retained.value))
-                held = retained.version
-            if not self.state.caught_up:
-                self._early.setdefault(session, {})[endpoint] = held
         self.accounts.offered += len(answer.replay)
         return answer
 
@@ -93,8 +86,6 @@ class Hub:
             session.endpoints.discard(endpoint)
             self.registry.discard(endpoint, session)
             session.forget(endpoint)
-            if session in self._early:
-                self._early[session].pop(endpoint, None)
 
     # What the feed says
 
@@ -107,14 +98,14 @@ class Hub:
         self._resync(self.state.hello(source, feed_names))
 
     def caught_up(self, name: str) -> None:
-        """A name has caught up: tell everybody what the catch-up changed."""
+        """A name has caught up: tell every subscriber what the catch-up changed.
+
+        Whoever subscribed meanwhile is among them, or was given what was retained when he did: retained state changes
+        as records are read, only its fan-out waits.
+        """
         told = self.state.caught_up_with(name)
         self._deliver({e: text_frame(value) for e, value in told.grown.items() if self._wanted(e)})
         self._resync(told.dropped)
-        for session, endpoints in self._early.items():
-            self._catch_up(session, endpoints, told.grown)
-        if self.state.caught_up:
-            self._early.clear()
 
     def broadcast(self, frame: bytes) -> None:
         """A frame to every session that takes data; one that is blocked learns it when it is unblocked."""
@@ -168,12 +159,3 @@ class Hub:
     def _resync(self, endpoints: list[bytes]) -> None:
         # One frame per endpoint, so that conflation can replace it by a later update of the same endpoint.
         self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})
-
-    def _catch_up(self, session: Session, endpoints: dict[bytes, int], told: dict[bytes, bytes]) -> None:
-        for endpoint, version in endpoints.items():
-            retained = self.state.retained.get(endpoint)
-            if retained and retained.version > version:
-                endpoints[endpoint] = retained.version
-                if endpoint not in told:
-                    self.accounts.offered += 1
-                    session.send(text_frame(retained.value))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session
@@ -76,15 +76,38 @@ class HubMachine(RuleBasedStateMachine):
         self.cursor: int | None = None
         self.saw_caught_up = False
 
-    @rule(name=st.sampled_from(NAMES))
-    def put(self, name: str) -> None:
-        self.store.put(name)
+    @initialize(live=st.booleans(), clients=st.integers(0, 2))
+    def begin(self, live: bool, clients: int) -> None:
+        """Often in the middle of a working system, where the interesting things happen."""
+        for _ in range(clients):
+            self.connect()
+            self.clients[-1].subscribe("/a")
+        if live:
+            for _ in range(4):
+                self.store.put("/a")
+            self.follow()
 
-    @rule()
-    def wipe(self) -> None:
+    def follow(self) -> None:
+        if self.cursor is None:
+            self.dial()
+        while not self.saw_caught_up or self.store.after(self.cursor or 0):
+            self.read(limit=3, repeat=False)
+
+    @rule(name=st.sampled_from(NAMES), followed=st.booleans())
+    def put(self, name: str, followed: bool) -> None:
+        self.store.put(name)
+        if followed:
+            self.follow()
+
+    @rule(dialled=st.booleans(), lost=st.booleans())
+    def wipe(self, dialled: bool, lost: bool) -> None:
         self.stores += 1
         self.store = Store(self.stores, self.store.clock)
         self.cursor = None
+        if dialled:
+            self.dial()
+        if lost:
+            self.cursor = None
 
     @rule()
     def lose_link(self) -> None:
@@ -174,7 +197,7 @@ class HubMachine(RuleBasedStateMachine):
         assert self.hub.accounts.held == 0
 
 
-HubMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+HubMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestHub = HubMachine.TestCase
 
 
@@ -229,3 +252,20 @@ def test_names_beyond_the_limit_are_rejected_one_by_one_and_the_rest_registered(
     answer = hub.subscribe(client.session, {"/a": 0, "bad": 0, "/b": 0, "/c": 0})
     assert set(answer.endpoints) == {"/a", "/b"}
     assert {name: code for name, (code, _) in answer.rejected.items()} == {"bad": "bad_name", "/c": "limit"}
+
+
+def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    client.subscribe("/b")
+    hub.hello("s", ["store"])
+    hub.caught_up("store")
+    client.session.block()
+    for n, name in enumerate(("/a", "/b"), 1):
+        hub.batch(Batch("store", n + 1, iter([Change(n, name.encode(), START, 0, encode(name, START, START))])))
+    hub.unsubscribe(client.session, ["/a"])
+    client.subscribed.discard("/a")
+    client.session.unblock()
+    assert client.told == {"/b": START}
+    assert (hub.accounts.dropped, hub.accounts.sent) == (1, 1)

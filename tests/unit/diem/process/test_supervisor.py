@@ -51,7 +51,7 @@ class Events:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # other processes set no events
+        while not condition():  # other processes set no events
             await asyncio.sleep(0.01)
 
 

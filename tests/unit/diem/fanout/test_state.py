@@ -1,0 +1,92 @@
+from collections.abc import Iterator
+
+import pytest
+
+from diem.fanout.liveness import Liveness
+from diem.fanout.state import FeedState, UnknownName
+from diem.protocol.feed import Batch
+from diem.protocol.update import Change
+
+
+def batch(name: str, next_: int, **versions: int) -> Batch:
+    def records() -> Iterator[Change]:
+        for endpoint, version in versions.items():
+            yield Change(next_ - 1, b"/" + endpoint.encode(), version, 0, b"%d" % version)
+
+    return Batch(name, next_, records())
+
+
+def live_state(*names: str) -> FeedState:
+    state = FeedState()
+    state.resume()
+    state.hello("s", names)
+    for name in names:
+        state.caught_up_with(name)
+    return state
+
+
+def test_an_older_or_equal_version_changes_nothing_and_is_counted() -> None:
+    state = live_state("p0", "p1")
+    assert state.apply(batch("p0", 2, a=20)) == {b"/a": b"20"}
+    assert state.apply(batch("p1", 2, a=10)) == {}
+    assert state.apply(batch("p1", 3, a=20)) == {}
+    assert state.retained[b"/a"].version == 20
+    assert (state.counts.consumed, state.counts.stale) == (3, 2)
+
+
+def test_a_resumed_link_is_a_catch_up() -> None:
+    state = live_state("store")
+    state.apply(batch("store", 5, a=1))
+    assert state.resume().positions == {"store": 5}
+    assert not state.caught_up, "until it is, beats do not make the server live"
+    state.hello("s", ["store"])
+    assert state.apply(batch("store", 6, a=2)) == {}
+    assert state.caught_up_with("store").grown == {b"/a": b"2"}
+
+
+def test_another_source_voids_positions_at_once() -> None:
+    state = live_state("store")
+    state.apply(batch("store", 50, a=1))
+    state.hello("other", ["store"])
+    resume = state.resume()
+    assert (resume.source, resume.positions) == ("other", {"store": 0})
+
+
+def test_what_was_seen_since_the_beginning_is_kept_over_lost_links() -> None:
+    state = FeedState()
+    state.resume()
+    state.hello("s", ["store"])
+    state.apply(batch("store", 2, a=1))
+    state.resume()
+    state.hello("s", ["store"])
+    assert state.caught_up_with("store").dropped == []
+    assert b"/a" in state.retained
+
+
+def test_an_endpoint_that_another_name_holds_is_not_dropped() -> None:
+    state = live_state("p0", "p1")
+    state.apply(batch("p0", 2, a=1))
+    state.apply(batch("p1", 2, a=1, b=2))
+    assert state.hello("s", ["p0"]) == [b"/b"], "the lost name alone held /b"
+    assert list(state.retained) == [b"/a"]
+    assert state.position("p1") == 0
+
+
+def test_a_name_that_was_not_announced_is_an_error() -> None:
+    state = live_state("store")
+    with pytest.raises(UnknownName, match="'other'"):
+        state.apply(batch("other", 2, a=1))
+
+
+def test_live_ends_10_s_after_the_last_beat_and_begins_with_the_next() -> None:
+    liveness = Liveness()
+    assert not liveness.changed(0.0)
+    liveness.beat(1.0)
+    assert liveness.changed(1.0)
+    assert liveness.live
+    assert not liveness.changed(10.9)
+    assert liveness.changed(11.0)
+    assert not liveness.live
+    liveness.beat(12.0)
+    assert liveness.changed(12.0)
+    assert liveness.silence(13.5) == 1.5

@@ -68,8 +68,20 @@ def serve(life: Lifecycle, main: Callable[[], Awaitable[None]], *, supervised: b
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_live(life, main, supervised))
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # the end of the line for every error
-        return _exit_code(error)
+        return report(error)
     return EXIT_OK
+
+
+def report(error: BaseException) -> int:
+    """Say what went wrong, and return the exit code for it (see `run`)."""
+    leaves = list(_leaves(error))
+    if not all(isinstance(leaf, DiemError) for leaf in leaves):
+        _logger.critical("process failed", exc_info=error)
+        return EXIT_UNEXPECTED
+    for text in dict.fromkeys(str(leaf) for leaf in leaves):
+        log.fail(text)
+    configured = any(isinstance(leaf, ConfigurationError) for leaf in leaves)
+    return EXIT_CONFIGURATION if configured else EXIT_FAILED
 
 
 async def _live(life: Lifecycle, main: Callable[[], Awaitable[None]], supervised: bool) -> None:
@@ -149,17 +161,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def _exit_code(error: BaseException) -> int:
-    leaves = list(_leaves(error))
-    if not all(isinstance(leaf, DiemError) for leaf in leaves):
-        _logger.critical("process failed", exc_info=error)
-        return EXIT_UNEXPECTED
-    for text in dict.fromkeys(str(leaf) for leaf in leaves):
-        log.fail(text)
-    configured = any(isinstance(leaf, ConfigurationError) for leaf in leaves)
-    return EXIT_CONFIGURATION if configured else EXIT_FAILED
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

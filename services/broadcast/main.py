@@ -10,7 +10,7 @@ from diem import __version__
 from diem.links.feed_reader import FeedReader
 from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
-from diem.process import looplag, metrics
+from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
@@ -63,8 +63,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     await internal.start()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(reader.run()), tasks.create_task(server.run())]
-        with looplag.watching():
-            await life.stopping.wait()
+        await life.stopping.wait()
         server.stop()
         for task in running:
             task.cancel()

@@ -12,7 +12,7 @@ from diem.links.edge import Edge, EdgeRules
 from diem.links.feed_reader import FeedReader
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
-from diem.process import looplag, metrics
+from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
@@ -61,10 +61,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     gc.freeze()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in (reader.run(), edge.wheel.run(), _look(server))]
-        with looplag.watching():
-            await life.stopping.wait()
-            public.stop()
-            await edge.drain(life.drain_seconds)
+        await life.stopping.wait()
+        public.stop()
+        await edge.drain(life.drain_seconds)
         for task in running:
             task.cancel()
     internal.stop()

@@ -37,6 +37,11 @@ class Settings(ProcessSettings):
     capacity: int = Field(default=10_000, ge=1, description="Clients of this server.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
 
+    @property
+    def process_name(self) -> str:
+        """The name in logs: which of the servers it is."""
+        return f"websocket-{self.number}"
+
     @field_validator("origins")
     @classmethod
     def _canonical(cls, origins: list[str]) -> list[str]:

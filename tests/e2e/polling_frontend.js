@@ -14,5 +14,8 @@
     }, pollEvery);
   }
   window.polling = { seen };
-  return new Promise((resolve) => (socket.onopen = () => resolve(true)));
+  return new Promise((resolve, reject) => {
+    socket.onopen = () => resolve(true);
+    socket.onerror = reject;
+  });
 };

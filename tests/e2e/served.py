@@ -54,6 +54,8 @@ async def served(directory: Path) -> AsyncIterator[Served]:
     yield files
     server.should_exit = True
     await task
+    for listening in server.servers:
+        listening.close()
 
 
 def csv(*values: float) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Page
@@ -44,7 +45,9 @@ async def test_polling_views_lose_updates_and_subscribed_views_do_not(tmp_path: 
     async with chromium() as browser, running(tmp_path, "all-to-all") as system:
         page = await browser.new_page()
         await page.goto(system.page)
-        url = system.websocket_urls[0].replace("127.0.0.1", "localhost")
+        url = await page.evaluate(
+            "(port) => `ws://${location.hostname}:${port}/ws`", urlsplit(system.websocket_urls[0]).port
+        )
         await page.evaluate(
             f"([url, endpoints]) => ({script.rstrip().rstrip(';')})(url, endpoints, 100)", [url, ENDPOINTS]
         )

@@ -120,7 +120,7 @@ async def running(
     state_dir = directory / "state"
     file = directory / "diem.toml"
     file.write_text(config)
-    argv = ["up", "--mode", mode, "--state-dir", str(state_dir), "--config", str(file), "--quiet", *options]
+    argv = ["up", "--mode", mode, "--state-dir", str(state_dir), "--config", str(file), "--quiet", "--free-ports", *options]
     if servers is not None:
         argv += ["--servers", str(servers)]
     up = await asyncio.create_subprocess_exec(

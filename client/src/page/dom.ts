@@ -1,0 +1,55 @@
+/** The few DOM helpers of the page. Writes touch the document only when something changes. */
+
+/** The element for `selector` under `root`; the page's own markup guarantees it. */
+export function find<E extends Element = HTMLElement>(root: ParentNode, selector: string): E {
+  const found = root.querySelector<E>(selector);
+  if (found === null) throw new Error(`no ${selector} in the page`);
+  return found;
+}
+
+/** Returns whether the text was another one. */
+export function setText(element: Element, text: string): boolean {
+  if (element.textContent === text) return false;
+  element.textContent = text;
+  return true;
+}
+
+export function setData(element: HTMLElement, name: string, value: string): void {
+  if (element.dataset[name] !== value) element.dataset[name] = value;
+}
+
+export function make<K extends keyof HTMLElementTagNameMap>(tag: K, className = "", text = ""): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text) element.textContent = text;
+  return element;
+}
+
+const FLASHES = new WeakMap<Element, Animation>();
+
+/** A short glow behind a value that changed; nothing for people who asked for less motion. */
+export function flash(element: Element): void {
+  FLASHES.get(element)?.cancel();
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const glow = getComputedStyle(element).getPropertyValue("--glow");
+  FLASHES.set(
+    element,
+    element.animate([{ boxShadow: `inset 0 0 0 99px ${glow}` }, { boxShadow: "inset 0 0 0 99px transparent" }], {
+      duration: 1_400,
+      easing: "cubic-bezier(.2,.6,.3,1)",
+    }),
+  );
+}
+
+/**
+ * Shows a number with its thousands apart by style alone: the text stays a plain number, for copying and for search.
+ * Returns whether it changed.
+ */
+export function setNumber(element: HTMLElement, text: string): boolean {
+  if (element.textContent === text) return false;
+  const [, head = "", tail = ""] = /^([−-]?\d+?)((?:\d{3})*(?:\.\d+)?)$/.exec(text) ?? [];
+  const groups = tail.match(/\d{3}(?:\.\d+)?|\.\d+/g) ?? [];
+  if (head === "" || groups.length === 0 || !/^\d{3}/.test(tail)) element.textContent = text;
+  else element.replaceChildren(head, ...groups.map((group) => make("span", "group", group)));
+  return true;
+}

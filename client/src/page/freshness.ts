@@ -1,0 +1,56 @@
+/** How old the data in sight is, and whether it can be trusted to be the latest: the honest line under each view. */
+
+import type { Diem } from "../sdk/index.ts";
+import { find, setData, setText } from "./dom.ts";
+import { clockSeconds, duration, updatedAgo } from "./format.ts";
+
+/** Why the data in sight may no longer be the latest; "" = it is. */
+export function doubt(diem: Diem, endpoints: readonly string[]): string {
+  switch (diem.updates.connection.value.state) {
+    case "closed":
+      return "Disconnected";
+    case "connecting":
+      return "Connecting";
+    case "reconnecting":
+      return "Reconnecting";
+    case "open": {
+      if (endpoints.some((endpoint) => diem.data.health.value.failing.has(endpoint))) return "Data Service unreachable";
+      if (endpoints.some((endpoint) => !diem.updates.isLive(endpoint))) return "Source not live";
+      return "";
+    }
+  }
+}
+
+/** "updated 3 s ago"; while in doubt also the time of day, because the age alone no longer says what one looks at. */
+export function ageText(acceptedAt: number | null, now: number, doubted: boolean): string {
+  if (acceptedAt === null) return "";
+  if (!doubted) return updatedAgo(now - acceptedAt);
+  const age = now - acceptedAt < 1_000 ? "" : `, ${duration(now - acceptedAt)} old`;
+  return `data of ${clockSeconds(acceptedAt)}${age}`;
+}
+
+/**
+ * Keeps the age line of `view` and its `data-stale`: the style dims what is stale. `acceptedAt` gives when the newest
+ * data in sight was accepted at its source (Unix milliseconds), `problem` what is wrong with the data itself.
+ */
+export class Freshness {
+  readonly #diem: Diem;
+  readonly #view: HTMLElement;
+  readonly #note: HTMLElement;
+  readonly #age: HTMLElement;
+
+  constructor(diem: Diem, view: HTMLElement) {
+    this.#diem = diem;
+    this.#view = view;
+    this.#note = find(view, ".note");
+    this.#age = find(view, ".age");
+  }
+
+  show(endpoints: readonly string[], acceptedAt: number | null, problem: string): void {
+    const note = doubt(this.#diem, endpoints) || problem;
+    const stale = note !== "";
+    setData(this.#view, "stale", String(stale));
+    setText(this.#note, note);
+    setText(this.#age, ageText(acceptedAt, Date.now(), stale) || (stale ? "" : "waiting for data"));
+  }
+}

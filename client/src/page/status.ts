@@ -1,0 +1,44 @@
+/** The connection in the page's header: one word for people, two attributes for machines, and a button when all stopped. */
+
+import type { Diem } from "../sdk/index.ts";
+import { find, setData, setText } from "./dom.ts";
+
+/** What the header says. */
+export function wording(state: string, live: boolean, reachable: boolean): string {
+  if (state === "connecting") return "Connecting";
+  if (state === "reconnecting") return "Reconnecting";
+  if (state === "closed") return "Disconnected";
+  if (!reachable) return "Data Service unreachable";
+  return live ? "Live" : "Source not live";
+}
+
+/** Keeps the element up to date; returns the function that moves its countdown on. */
+export function showStatus(diem: Diem, element: HTMLElement): () => void {
+  const text = find(element, ".connection-text");
+  const countdown = find(element, ".countdown");
+  const button = find<HTMLButtonElement>(element, ".connect");
+  const { updates, data } = diem;
+
+  const tick = (): void => {
+    const { retryAt } = updates.connection.value;
+    const seconds = retryAt === null ? 0 : Math.ceil((retryAt - performance.now()) / 1_000);
+    setText(countdown, seconds > 1 ? `in ${seconds} s` : "");
+  };
+  const show = (): void => {
+    const { state, code, reason } = updates.connection.value;
+    const { live } = updates.live.value;
+    const { reachable } = data.health.value;
+    setData(element, "state", state);
+    setData(element, "live", String(live));
+    setData(element, "reachable", String(reachable));
+    setText(text, wording(state, live, reachable));
+    element.title = state === "closed" && code !== null ? `Closed by the server: ${reason || "no reason"} (${code})` : "";
+    button.hidden = state !== "closed";
+    tick();
+  };
+  button.addEventListener("click", () => updates.connect());
+  updates.connection.observe(show);
+  updates.live.observe(show);
+  data.health.observe(show);
+  return tick;
+}

@@ -1,0 +1,45 @@
+/** The theme: the system's, unless somebody chose light or dark. */
+
+import { find, setText } from "./dom.ts";
+
+const KEY = "diem.theme";
+const ORDER = ["auto", "light", "dark"] as const;
+type Theme = (typeof ORDER)[number];
+
+/** Wires the toggle; `changed` is called whenever the colours in sight are other ones. */
+export function setUpTheme(button: HTMLElement, changed: () => void): void {
+  const label = find(button, "span");
+  const show = (theme: Theme): void => {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    setText(label, theme[0]?.toUpperCase() + theme.slice(1));
+    button.setAttribute("aria-label", `Theme: ${theme}`);
+    changed();
+  };
+  let theme = ORDER.find((name) => name === document.documentElement.dataset.theme) ?? "auto";
+  button.addEventListener("click", () => {
+    theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length] ?? "auto";
+    try {
+      localStorage.setItem(KEY, theme);
+    } catch {
+      // Forbidden storage: the choice lasts as long as the page.
+    }
+    show(theme);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  show(theme);
+}
+
+/** The colours a canvas needs, as the style sheet resolves them now. */
+export function colours(root: HTMLElement): (name: string) => string {
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  root.append(probe);
+  const read = new Map<string, string>();
+  for (const name of ["--ink", "--ink-2", "--line", "--accent", "--accent-wash", "--accent-fade", "--now", "--panel"]) {
+    probe.style.color = `var(${name})`;
+    read.set(name, getComputedStyle(probe).color);
+  }
+  probe.remove();
+  return (name) => read.get(name) ?? "transparent";
+}

@@ -1,0 +1,60 @@
+/** Which endpoints the page shows: bidding zones found in the catalogue, and what the page's address asks for instead. */
+
+import type { CatalogueEntry } from "../sdk/index.ts";
+import { isEndpoint } from "../sdk/index.ts";
+
+/** Two subscriptions a row: this keeps a page below the server's default of 128. */
+const MAX_ROWS = 60;
+
+export interface Wish {
+  readonly zone: string | null;
+  readonly price: string | null;
+  readonly load: readonly string[] | null;
+}
+
+/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are no endpoints are left out. */
+export function wish(search: string): Wish {
+  const asked = new URLSearchParams(search);
+  const price = asked.get("price");
+  const load = [...new Set(asked.get("load")?.split(","))].filter(isEndpoint).slice(0, MAX_ROWS);
+  return { zone: asked.get("zone"), price: price && isEndpoint(price) ? price : null, load: load.length > 0 ? load : null };
+}
+
+export const priceEndpoint = (zone: string): string => `/dam/prices/${zone}`;
+const zoneIn = (pattern: RegExp) => (entry: CatalogueEntry): string[] => (entry.gone ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
+
+/** Zones that have a day-ahead price, by name. */
+export function priceZones(catalogue: readonly CatalogueEntry[]): string[] {
+  const zones = catalogue.flatMap(zoneIn(/^\/dam\/prices\/([^/]+)$/));
+  return zones.sort((a, b) => zoneName(a).localeCompare(zoneName(b)));
+}
+
+export interface LoadRow {
+  readonly actual: string;
+  readonly forecast: string | null;
+  /** Null where the endpoint names no zone. */
+  readonly zone: string | null;
+}
+
+/** The rows of the load table: every zone with an actual load by code, or just the endpoints that were asked for. */
+export function loadRows(catalogue: readonly CatalogueEntry[], asked: readonly string[] | null): LoadRow[] {
+  const forecasts = new Set(catalogue.flatMap(zoneIn(/^\/load\/forecast\/([^/]+)$/)));
+  const endpoints = asked ?? catalogue.flatMap(zoneIn(/^\/load\/([^/]+)$/)).sort().map((zone) => `/load/${zone}`);
+  return endpoints.slice(0, MAX_ROWS).map((actual) => {
+    const zone = /^\/load\/([^/]+)$/.exec(actual)?.[1] ?? null;
+    return { actual, zone, forecast: zone && forecasts.has(zone) ? `/load/forecast/${zone}` : null };
+  });
+}
+
+const REGIONS = new Intl.DisplayNames("en", { type: "region", fallback: "none" });
+const PARTS: Record<string, string> = {
+  NORD: "North", CNOR: "Centre-North", CSUD: "Centre-South", SUD: "South", SICI: "Sicily", SARD: "Sardinia", CALA: "Calabria", LU: "and Luxembourg",
+};
+
+/** "Greece" for GR, "Italy South" for IT-SUD; the code itself where it names no region. */
+export function zoneName(code: string): string {
+  const [country = "", ...parts] = code.split("-");
+  if (!/^[A-Z]{2}$/.test(country)) return code;
+  const name = REGIONS.of(country);
+  return name ? [name, ...parts.map((part) => PARTS[part] ?? part)].join(" ") : code;
+}

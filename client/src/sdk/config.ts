@@ -1,0 +1,85 @@
+/** Where things are: reads `/config.json`, and picks the WebSocket server of the next dial. */
+
+import type { Environment } from "./environment.ts";
+import { DataError, getJson } from "./http.ts";
+
+export interface Config {
+  readonly mode: string;
+  /** Absolute base URL of the REST API, without a slash at the end. */
+  readonly rest: string;
+  /** Absolute WebSocket URLs; never empty. */
+  readonly servers: readonly string[];
+}
+
+/** Every so many dials in a row that fail, the configuration may be what is wrong. */
+const REREAD_AFTER = 3;
+
+export class ConfigSource {
+  readonly #env: Environment;
+  readonly #url: URL;
+  #config: Promise<Config> | null = null;
+  #last: string | null = null;
+
+  constructor(env: Environment, configUrl: string) {
+    this.#env = env;
+    this.#url = new URL(configUrl, env.baseUrl);
+  }
+
+  /** The configuration; read once, however many ask. Throws `DataError`; the next call then reads again. */
+  get(): Promise<Config> {
+    if (this.#config === null) {
+      const reading = this.#read();
+      this.#config = reading;
+      reading.catch(() => {
+        if (this.#config === reading) this.#config = null;
+      });
+    }
+    return this.#config;
+  }
+
+  /** Reads again; keeps what was known when that fails. */
+  async reread(): Promise<Config> {
+    const known = this.#config;
+    this.#config = null;
+    try {
+      return await this.get();
+    } catch (error) {
+      if (known === null) throw error;
+      this.#config ??= known;
+      return known;
+    }
+  }
+
+  /** The server to dial: one at random, after a failure another one; every third failure in a row re-reads first. */
+  async server(failures: number): Promise<string> {
+    const { servers } = await (failures > 0 && failures % REREAD_AFTER === 0 ? this.reread() : this.get());
+    const others = failures > 0 && servers.length > 1 ? servers.filter((url) => url !== this.#last) : servers;
+    const picked = others[Math.floor(this.#env.random() * others.length)] as string;
+    this.#last = picked;
+    return picked;
+  }
+
+  async #read(): Promise<Config> {
+    const { body } = await getJson(this.#env, this.#url.href);
+    return parseConfig(body, this.#url);
+  }
+}
+
+interface ServerEntry {
+  readonly url?: string;
+  readonly port?: number;
+  readonly path?: string;
+}
+
+/** Reads a `/config.json` body that was loaded from `source`; a server without `url` is on the same host. Throws `DataError`. */
+export function parseConfig(body: unknown, source: URL): Config {
+  const { mode, rest, servers } = (body ?? {}) as { mode?: unknown; rest?: unknown; servers?: unknown };
+  if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
+    throw new DataError("the configuration names no servers");
+  }
+  const scheme = source.protocol === "https:" ? "wss:" : "ws:";
+  const urls = (servers as ServerEntry[]).map(
+    ({ url, port, path }) => url ?? `${scheme}//${source.hostname}${port ? `:${port}` : ""}${path ?? "/ws"}`,
+  );
+  return { mode: String(mode), rest: new URL(rest, source).href.replace(/\/+$/, ""), servers: urls };
+}

@@ -1,0 +1,159 @@
+/** Keeps one WebSocket open: dials, watches for silence, and dials again as the protocol's close codes and delays say. */
+
+import { reconnects, retryWindow } from "./codes.ts";
+import type { Environment, Socket, Timer } from "./environment.ts";
+import type { ClientMessage, ServerFrame } from "./messages.ts";
+import { SUBPROTOCOL, parseFrame } from "./messages.ts";
+import type { Observable } from "./observable.ts";
+import { Subject } from "./observable.ts";
+import { Backoff } from "./pace.ts";
+
+/** `connecting` is the first dial only; `closed` is final until `open()` is called again. */
+export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
+
+export interface ConnectionStatus {
+  readonly state: ConnectionState;
+  /** Why the last connection ended; null before that, and when it never came to be. */
+  readonly code: number | null;
+  readonly reason: string;
+  /** When the next dial is due, on the clock of `Environment.now`; null when none is. */
+  readonly retryAt: number | null;
+  /** The server's name for itself, and the mode it runs in. */
+  readonly server: string;
+  readonly mode: string;
+}
+
+export interface ConnectionHandlers {
+  /** A connection was welcomed and takes messages. */
+  opened(): void;
+  /** A frame came; null stands for one that this SDK does not know. */
+  frame(frame: ServerFrame | null): void;
+  /** The connection that was open no longer is. */
+  lost(): void;
+}
+
+const WELCOME_MS = 10_000;
+const SILENCE_MS = 60_000;
+const STABLE_MS = 60_000;
+
+export class Connection {
+  readonly #env: Environment;
+  readonly #server: (failures: number) => Promise<string>;
+  readonly #handlers: ConnectionHandlers;
+  readonly #backoff: Backoff;
+  readonly #status = new Subject<ConnectionStatus>({
+    state: "closed", code: null, reason: "", retryAt: null, server: "", mode: "",
+  });
+  #socket: Socket | null = null;
+  #timer: Timer = null;
+  #heardAt = 0;
+  #openedAt = 0;
+  /** Counts dials: an answer that comes for an earlier one is void. */
+  #dial = 0;
+
+  constructor(env: Environment, server: (failures: number) => Promise<string>, handlers: ConnectionHandlers) {
+    this.#env = env;
+    this.#server = server;
+    this.#handlers = handlers;
+    this.#backoff = new Backoff(() => env.random(), 500, 30_000);
+  }
+
+  get status(): Observable<ConnectionStatus> {
+    return this.#status;
+  }
+
+  get isOpen(): boolean {
+    return this.#status.value.state === "open";
+  }
+
+  /** Dials now, unless a connection or a dial is there already. */
+  open(): void {
+    const { state, retryAt } = this.#status.value;
+    if (state === "closed") {
+      this.#backoff.reset();
+      this.#set({ state: "connecting", code: null, reason: "" });
+    } else if (retryAt === null) return;
+    void this.#connect();
+  }
+
+  /** Closes for good, until `open()`. */
+  close(): void {
+    this.#end({ state: "closed", code: 1000, reason: "", retryAt: null }, null);
+  }
+
+  /** Gives the connection up and dials again after the usual delay. */
+  redial(reason: string): void {
+    if (this.#status.value.state !== "closed") this.#lost(null, reason);
+  }
+
+  /** Sends on the open connection; the caller has looked at `isOpen`. */
+  send(message: ClientMessage): void {
+    this.#socket?.send(JSON.stringify(message));
+  }
+
+  async #connect(): Promise<void> {
+    const dial = ++this.#dial;
+    this.#env.cancel(this.#timer);
+    this.#set({ retryAt: null });
+    try {
+      const url = await this.#server(this.#backoff.failures);
+      if (dial === this.#dial) this.#listen(this.#env.socket(url, SUBPROTOCOL));
+    } catch {
+      if (dial === this.#dial) this.#lost(null, "no server to dial");
+    }
+  }
+
+  #listen(socket: Socket): void {
+    this.#socket = socket;
+    socket.onmessage = ({ data }) => this.#received(parseFrame(data));
+    socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+    this.#timer = this.#env.later(WELCOME_MS, () => this.#lost(null, "no welcome"));
+  }
+
+  #received(frame: ServerFrame | null): void {
+    this.#heardAt = this.#env.now();
+    if (frame?.type === "welcome" && !this.isOpen) {
+      this.#openedAt = this.#heardAt;
+      this.#env.cancel(this.#timer);
+      this.#watch(SILENCE_MS);
+      this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
+      this.#handlers.opened();
+    }
+    this.#handlers.frame(frame);
+  }
+
+  /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
+  #watch(ms: number): void {
+    this.#timer = this.#env.later(ms, () => {
+      const left = this.#heardAt + SILENCE_MS - this.#env.now();
+      if (left <= 0) this.#lost(null, "silence");
+      else this.#watch(left);
+    });
+  }
+
+  #lost(code: number | null, reason: string): void {
+    if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
+    if (this.isOpen && this.#env.now() - this.#openedAt >= STABLE_MS) this.#backoff.reset();
+    const delay = this.#backoff.next(code === null ? null : retryWindow(code, reason));
+    this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
+  }
+
+  #end(status: Partial<ConnectionStatus>, redialMs: number | null): void {
+    const wasOpen = this.isOpen;
+    const socket = this.#socket;
+    this.#dial += 1;
+    this.#socket = null;
+    this.#env.cancel(this.#timer);
+    if (redialMs !== null) this.#timer = this.#env.later(redialMs, () => void this.#connect());
+    if (socket !== null) {
+      socket.onmessage = socket.onclose = null; // its last words may come a minute late
+      socket.close();
+    }
+    this.#set(status);
+    if (wasOpen) this.#handlers.lost();
+  }
+
+  #set(change: Partial<ConnectionStatus>): void {
+    this.#status.set({ ...this.#status.value, ...change });
+  }
+}

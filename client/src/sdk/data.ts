@@ -1,0 +1,207 @@
+/** The DataService: the tab's datasets, each version fetched at most once however many views ask. */
+
+import type { DataCache, Entry } from "./cache.ts";
+import type { CatalogueEntry, Dataset } from "./dataset.ts";
+import { parseCatalogue, parseDataset } from "./dataset.ts";
+import type { Environment } from "./environment.ts";
+import { Flight } from "./flight.ts";
+import { DataError, getJson } from "./http.ts";
+import type { Observable } from "./observable.ts";
+import { Subject } from "./observable.ts";
+import { Backoff } from "./pace.ts";
+
+export interface DataOptions {
+  /** Absolute base URL of the REST API. */
+  rest(): Promise<string>;
+  /** The latest version announced; 0 = none. */
+  told(endpoint: string): number;
+  /** Whether a change of this endpoint would be announced. */
+  isWatched(endpoint: string): boolean;
+  readonly cache: DataCache;
+}
+
+export interface Health {
+  /** False while a fetch that somebody waits for keeps failing. */
+  readonly reachable: boolean;
+  readonly failing: ReadonlyMap<string, DataError>;
+}
+
+const SPREAD_MS = 2_000;
+
+export class DataService {
+  readonly stats: { fetches: Record<string, number> } = { fetches: {} };
+  readonly #env: Environment;
+  readonly #options: DataOptions;
+  readonly #flights = new Map<string, Flight>();
+  readonly #health = new Subject<Health>({ reachable: true, failing: new Map() });
+  #notBefore = 0;
+  #spreadUntil = -1;
+
+  constructor(env: Environment, options: DataOptions) {
+    this.#env = env;
+    this.#options = options;
+  }
+
+  get health(): Observable<Health> {
+    return this.#health;
+  }
+
+  /** The version of the data that is held; 0 = none. This is the known version of the protocol. */
+  held(endpoint: string): number {
+    return this.peek(endpoint)?.version ?? 0;
+  }
+
+  /** What is held, at once and however old; null when nothing is. */
+  peek(endpoint: string): Dataset | null {
+    return this.#options.cache.get(endpoint)?.dataset ?? null;
+  }
+
+  /**
+   * The dataset, at least as new as what was announced when this was called. A subscribed endpoint is answered from the
+   * cache while nothing newer was announced; a failed fetch is repeated until it succeeds. Without a subscription every
+   * call revalidates by ETag and may fail. Throws `DataError` (404: no such endpoint). A deleted endpoint resolves, `gone`.
+   */
+  get(endpoint: string): Promise<Dataset> {
+    const told = this.#options.told(endpoint);
+    const flying = this.#flights.get(endpoint);
+    if (flying) return flying.join(told);
+    const entry = this.#options.cache.get(endpoint);
+    if (entry?.confirmed && entry.dataset.version >= told && this.#options.isWatched(endpoint)) {
+      return Promise.resolve(entry.dataset);
+    }
+    const flight = new Flight();
+    this.#flights.set(endpoint, flight);
+    const dataset = flight.join(told);
+    void this.#fly(endpoint, flight);
+    return dataset;
+  }
+
+  /** All endpoints the Data Service has. One request, not repeated. Throws `DataError`. */
+  async catalogue(): Promise<CatalogueEntry[]> {
+    return parseCatalogue((await getJson(this.#env, `${await this.#options.rest()}/endpoints`)).body);
+  }
+
+  /** After a resync: these must be fetched again, whatever version is held. */
+  doubt(endpoints: readonly string[]): void {
+    for (const endpoint of endpoints) {
+      this.#options.cache.doubt(endpoint);
+      this.#flights.get(endpoint)?.doubt();
+    }
+    this.spread();
+  }
+
+  /** Many tabs are about to fetch for the same reason: what starts within the next two seconds starts at a random moment. */
+  spread(): void {
+    this.#spreadUntil = Math.max(this.#spreadUntil, this.#env.now() + SPREAD_MS);
+  }
+
+  /** Things look better: fetches that wait to be repeated are repeated within two seconds. */
+  hurry(): void {
+    for (const flight of this.#flights.values()) flight.hurry?.();
+  }
+
+  async #fly(endpoint: string, flight: Flight): Promise<void> {
+    const { told, isWatched, cache } = this.#options;
+    const backoff = new Backoff(() => this.#env.random(), 500, 8_000);
+    await this.#pause(flight, this.#startDelay());
+    for (;;) {
+      try {
+        flight.departed(told(endpoint));
+        const outcome = flight.landed(await this.#request(endpoint), told(endpoint));
+        if (outcome === "stale") throw new DataError("an older version than announced");
+        this.#failing(endpoint, null);
+        if (outcome === "done") break;
+        cache.doubt(endpoint);
+        await this.#pause(flight, this.#startDelay());
+      } catch (error) {
+        const failure = error instanceof DataError ? error : new DataError(String(error));
+        flight.failed();
+        if (this.#mayRepeat(endpoint, failure)) {
+          this.#failing(endpoint, failure);
+          await this.#pause(flight, Math.max(backoff.next(), this.#startDelay()));
+          if (isWatched(endpoint)) continue;
+        }
+        this.#failing(endpoint, null);
+        flight.ended(failure);
+        break;
+      }
+    }
+    this.#flights.delete(endpoint);
+  }
+
+  async #request(endpoint: string): Promise<Dataset> {
+    const url = `${await this.#options.rest()}/data${endpoint}`;
+    const held = this.#options.cache.get(endpoint);
+    this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
+    const { status, etag, body } = await getJson(this.#env, url, held?.etag);
+    let entry: Entry | null = held;
+    if (status === 410) {
+      entry = { dataset: this.#tombstone(endpoint, held, body), etag: null, confirmed: true };
+    } else if (status === 200) {
+      const dataset = parseDataset(endpoint, body);
+      entry = dataset && { dataset, etag, confirmed: true };
+    }
+    if (entry === null) throw new DataError("not the dataset that was asked for");
+    if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
+    this.#options.cache.put(endpoint, { ...entry, confirmed: true });
+    return entry.dataset;
+  }
+
+  #tombstone(endpoint: string, held: Entry | null, body: unknown): Dataset {
+    const { version, time } = (body ?? {}) as { version?: unknown; time?: unknown };
+    const known = Math.max(held?.dataset.version ?? 0, this.#options.told(endpoint));
+    return {
+      endpoint,
+      version: Number.isSafeInteger(version) ? (version as number) : known,
+      time: typeof time === "string" ? time : "",
+      unit: held?.dataset.unit ?? "",
+      resolution: held?.dataset.resolution ?? "",
+      points: [],
+      gone: true,
+    };
+  }
+
+  /** While a view hears of changes it waits for data: for a service in trouble, and for a version that was announced. */
+  #mayRepeat(endpoint: string, failure: DataError): boolean {
+    const now = this.#env.now();
+    if (failure.status === 429 || failure.status === 503) {
+      this.#notBefore = Math.max(this.#notBefore, now + (failure.retryAfterMs ?? 0));
+      this.#spreadUntil = Math.max(this.#spreadUntil, this.#notBefore + SPREAD_MS);
+    }
+    const behind = this.#options.told(endpoint) > this.held(endpoint);
+    return this.#options.isWatched(endpoint) && (failure.retriable || behind);
+  }
+
+  #startDelay(): number {
+    const now = this.#env.now();
+    const spread = now < this.#spreadUntil ? this.#env.random() * SPREAD_MS : 0;
+    return Math.max(0, this.#notBefore - now) + spread;
+  }
+
+  #pause(flight: Flight, ms: number): Promise<void> {
+    if (ms <= 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      const done = (): void => {
+        flight.hurry = null;
+        resolve();
+      };
+      let due = this.#env.now() + ms;
+      let timer = this.#env.later(ms, done);
+      flight.hurry = () => {
+        const now = this.#env.now();
+        const delay = Math.max(0, this.#notBefore - now) + this.#env.random() * SPREAD_MS;
+        if (now + delay >= due) return;
+        due = now + delay;
+        this.#env.cancel(timer);
+        timer = this.#env.later(delay, done);
+      };
+    });
+  }
+
+  #failing(endpoint: string, failure: DataError | null): void {
+    const failing = new Map(this.#health.value.failing);
+    if (failure !== null) failing.set(endpoint, failure);
+    else if (!failing.delete(endpoint)) return;
+    this.#health.set({ reachable: failing.size === 0, failing });
+  }
+}

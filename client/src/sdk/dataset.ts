@@ -1,0 +1,63 @@
+/** The one dataset form and the catalogue, as the Data Service sends them (docs/protocol.md section 6). */
+
+export interface Point {
+  /** ISO 8601, UTC: the start of the interval. */
+  readonly time: string;
+  /** Null is a gap. */
+  readonly value: number | null;
+}
+
+export interface Dataset {
+  readonly endpoint: string;
+  readonly version: number;
+  /** When this version was accepted, ISO 8601, UTC. */
+  readonly time: string;
+  readonly unit: string;
+  /** Length of an interval, an ISO 8601 duration. */
+  readonly resolution: string;
+  readonly points: readonly Point[];
+  /** Deleted at this version; it has no points then. */
+  readonly gone: boolean;
+}
+
+export interface CatalogueEntry {
+  readonly endpoint: string;
+  readonly title: string;
+  readonly unit: string;
+  readonly resolution: string;
+  readonly version: number;
+  readonly gone: boolean;
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+
+/** The dataset in a response body, or null when it is not one of `endpoint`. */
+export function parseDataset(endpoint: string, body: unknown): Dataset | null {
+  const { version, points, time, unit, resolution, gone, ...rest } = (body ?? {}) as Record<string, unknown>;
+  if (rest.endpoint !== endpoint || !Number.isSafeInteger(version) || !Array.isArray(points)) return null;
+  return {
+    endpoint,
+    version: version as number,
+    time: text(time),
+    unit: text(unit),
+    resolution: text(resolution),
+    points: points as Point[],
+    gone: gone === true,
+  };
+}
+
+/** The entries of a `/v1/endpoints` body; what is not well-formed is left out. */
+export function parseCatalogue(body: unknown): CatalogueEntry[] {
+  const { endpoints } = (body ?? {}) as { endpoints?: unknown };
+  if (!Array.isArray(endpoints)) return [];
+  return (endpoints as Record<string, unknown>[])
+    .filter((entry) => typeof entry.endpoint === "string")
+    .map((entry) => ({
+      endpoint: text(entry.endpoint),
+      title: text(entry.title),
+      unit: text(entry.unit),
+      resolution: text(entry.resolution),
+      version: Number(entry.version) || 0,
+      gone: entry.gone === true,
+    }));
+}

@@ -1,0 +1,138 @@
+/** Puts the two services together: what one is told, the other fetches, and what it holds is what the server is told. */
+
+import { DataCache } from "./cache.ts";
+import { ConfigSource } from "./config.ts";
+import { DataService } from "./data.ts";
+import type { Dataset } from "./dataset.ts";
+import type { Environment } from "./environment.ts";
+import { browserEnvironment } from "./environment.ts";
+import type { DataError } from "./http.ts";
+import type { Rejection } from "./messages.ts";
+import type { Subscription } from "./updates.ts";
+import { UpdatesService } from "./updates.ts";
+
+export interface DiemOptions {
+  /** Where the configuration is, relative to the page; `/config.json` when left out. */
+  readonly configUrl?: string;
+  readonly environment?: Environment;
+}
+
+export interface Stats {
+  /** HTTP requests for data, per endpoint. */
+  readonly fetches: Record<string, number>;
+  /** Frames received, and how many of them were updates. */
+  readonly frames: number;
+  readonly updateFrames: number;
+}
+
+export interface Diem {
+  readonly updates: UpdatesService;
+  readonly data: DataService;
+  readonly stats: Stats;
+  /**
+   * Subscribes, fetches, and calls `onData` with what is held and then with every newer version. `onProblem` hears of a
+   * subscription that was rejected and of data that cannot be had. Returns the function that stops it.
+   */
+  watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
+  /** Disconnects and saves what is held. */
+  close(): void;
+}
+
+/** Connects to the DIEM deployment that `configUrl` describes. One per page. */
+export function createDiem({ configUrl = "/config.json", environment }: DiemOptions = {}): Diem {
+  const env = environment ?? browserEnvironment();
+  const config = new ConfigSource(env, configUrl);
+  const cache = new DataCache(env);
+  const data: DataService = new DataService(env, {
+    rest: async () => (await config.get()).rest,
+    told: (endpoint) => updates.told(endpoint),
+    isWatched: (endpoint) => updates.isWatched(endpoint),
+    cache,
+  });
+  const updates: UpdatesService = new UpdatesService(env, {
+    server: (failures) => config.server(failures),
+    held: (endpoint) => data.held(endpoint),
+    moved: () => void config.reread().catch(() => undefined),
+    resynced: (endpoints) => data.doubt(endpoints),
+  });
+
+  let opened = false;
+  let isOpen = false;
+  updates.connection.observe(({ state }) => {
+    if (state === "open" && !isOpen && opened) data.spread();
+    isOpen = state === "open";
+    opened ||= isOpen;
+  });
+  let wasLive: boolean | null = null; // null: never yet, and the first time is no return
+  updates.live.observe(({ live }) => {
+    if (live && wasLive === false) data.hurry();
+    wasLive = live || (wasLive === null ? null : false);
+  });
+  const online = (): void => updates.connect();
+  const save = (): void => cache.save();
+  globalThis.addEventListener?.("online", online);
+  globalThis.addEventListener?.("pagehide", save);
+  updates.connect();
+
+  return {
+    updates,
+    data,
+    stats: {
+      get fetches() {
+        return data.stats.fetches;
+      },
+      get frames() {
+        return updates.stats.frames;
+      },
+      get updateFrames() {
+        return updates.stats.updateFrames;
+      },
+    },
+    watch: (endpoint, onData, onProblem) => watch(updates, data, endpoint, onData, onProblem),
+    close: () => {
+      globalThis.removeEventListener?.("online", online);
+      globalThis.removeEventListener?.("pagehide", save);
+      updates.close();
+      cache.save();
+    },
+  };
+}
+
+function watch(
+  updates: UpdatesService,
+  data: DataService,
+  endpoint: string,
+  onData: (dataset: Dataset) => void,
+  onProblem?: (problem: DataError | Rejection) => void,
+): Subscription {
+  let stopped = false;
+  let loading = false;
+  let again = false;
+  let shown: Dataset | null = null;
+
+  const show = (dataset: Dataset): void => {
+    if (stopped || (shown && dataset.version <= shown.version && dataset.gone === shown.gone)) return;
+    shown = dataset;
+    onData(dataset);
+  };
+  const load = async (): Promise<void> => {
+    if (loading) return void (again = true); // one request for the newest stands for any number of updates
+    loading = true;
+    do {
+      again = false;
+      await data.get(endpoint).then(show, (problem: DataError) => stopped || onProblem?.(problem));
+    } while (again && !stopped);
+    loading = false;
+  };
+  const stop = updates.subscribe(endpoint, (change) => {
+    if (change.type === "rejected") onProblem?.(change);
+    else void load();
+  });
+  const held = data.peek(endpoint);
+  if (held) show(held);
+  void load();
+  return () => {
+    stopped = true;
+    stop();
+  };
+}

@@ -1,0 +1,78 @@
+/** Everything the SDK takes from its host: clocks, timers, randomness, sockets, HTTP and storage. Tests inject their own. */
+
+/** The part of the browser's WebSocket that the SDK uses. */
+export interface Socket {
+  onmessage: ((event: { data: unknown }) => void) | null;
+  onclose: ((event: { code: number; reason: string }) => void) | null;
+  send(text: string): void;
+  close(): void;
+}
+
+/** The part of a fetch Response that the SDK uses. */
+export interface HttpResponse {
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+  json(): Promise<unknown>;
+}
+
+export interface HttpOptions {
+  readonly headers: Record<string, string>;
+  readonly signal: AbortSignal;
+  readonly cache: "no-store";
+}
+
+/** The part of `localStorage` that the SDK uses. */
+export interface KeyValueStore {
+  readonly length: number;
+  key(index: number): string | null;
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+  removeItem(key: string): void;
+}
+
+export type Timer = unknown;
+
+export interface Environment {
+  /** Monotonic time in milliseconds. */
+  now(): number;
+  /** Unix time in milliseconds. */
+  wall(): number;
+  /** Uniform in [0, 1). */
+  random(): number;
+  later(ms: number, run: () => void): Timer;
+  cancel(timer: Timer): void;
+  microtask(run: () => void): void;
+  /** Takes an error thrown by a callback of the application, so that it reaches nobody else. */
+  report(error: unknown): void;
+  socket(url: string, protocol: string): Socket;
+  fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
+  /** Null where the host has none or forbids it: the SDK then works without. */
+  readonly storage: KeyValueStore | null;
+  /** What relative URLs are resolved against. */
+  readonly baseUrl: string;
+}
+
+/** The environment of a browser page. */
+export function browserEnvironment(): Environment {
+  return {
+    now: () => performance.now(),
+    wall: () => Date.now(),
+    random: () => Math.random(),
+    later: (ms, run) => setTimeout(run, ms),
+    cancel: (timer) => clearTimeout(timer as ReturnType<typeof setTimeout>),
+    microtask: (run) => queueMicrotask(run),
+    report: (error) => reportError(error),
+    socket: (url, protocol) => new WebSocket(url, [protocol]) as Socket,
+    fetch: (url, options) => fetch(url, options),
+    storage: localStorageOrNull(),
+    baseUrl: document.baseURI,
+  };
+}
+
+function localStorageOrNull(): KeyValueStore | null {
+  try {
+    return window.localStorage; // throws where cookies are blocked
+  } catch {
+    return null;
+  }
+}

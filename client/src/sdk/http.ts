@@ -1,0 +1,65 @@
+/** One GET with a deadline that covers the body, and the one error type of the Data Service side. */
+
+import type { Environment } from "./environment.ts";
+
+const TIMEOUT_MS = 10_000;
+const MAX_RETRY_AFTER_MS = 300_000;
+
+/** A request that brought no data. `status` is the HTTP status, 0 when there was no answer at all. */
+export class DataError extends Error {
+  override readonly name = "DataError";
+  readonly status: number;
+  /** What the server asked for with Retry-After, in milliseconds; null when it did not. */
+  readonly retryAfterMs: number | null;
+
+  constructor(message: string, status = 0, retryAfterMs: number | null = null) {
+    super(message);
+    this.status = status;
+    this.retryAfterMs = retryAfterMs;
+  }
+
+  /** Whether the same request may succeed later without anybody changing it. */
+  get retriable(): boolean {
+    return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
+  }
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly etag: string | null;
+  /** The parsed JSON body of 200 and 410; null otherwise. */
+  readonly body: unknown;
+}
+
+/**
+ * GETs `url` as JSON, past the browser's own HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
+ * line, a body that is no JSON and ten seconds without an end throw `DataError`.
+ */
+export async function getJson(env: Environment, url: string, etag: string | null = null): Promise<Answer> {
+  const abort = new AbortController();
+  const timer = env.later(TIMEOUT_MS, () => abort.abort());
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (etag !== null) headers["If-None-Match"] = etag;
+  try {
+    const response = await env.fetch(url, { headers, signal: abort.signal, cache: "no-store" });
+    const { status } = response;
+    if (status === 304) return { status, etag, body: null };
+    if (status !== 200 && status !== 410) {
+      throw new DataError(`HTTP ${status}`, status, retryAfter(response.headers.get("Retry-After"), env.wall()));
+    }
+    const body = status === 200 ? await response.json() : await response.json().catch(() => null);
+    return { status, etag: response.headers.get("ETag"), body };
+  } catch (error) {
+    if (error instanceof DataError) throw error;
+    throw new DataError(abort.signal.aborted ? "no answer in time" : "no usable answer");
+  } finally {
+    env.cancel(timer);
+  }
+}
+
+/** Retry-After in milliseconds from either of its forms (RFC 9110 section 10.2.3), at most five minutes; else null. */
+export function retryAfter(header: string | null, wall: number): number | null {
+  if (header === null) return null;
+  const ms = /^\d+$/.test(header.trim()) ? Number(header) * 1000 : Date.parse(header) - wall;
+  return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), MAX_RETRY_AFTER_MS);
+}

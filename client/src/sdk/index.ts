@@ -1,0 +1,21 @@
+/** The public names of the SDK. */
+
+export { CLOSE_CODES, ERROR_CODES, reconnects } from "./codes.ts";
+export type { ErrorCode } from "./codes.ts";
+export type { ConnectionState, ConnectionStatus } from "./connection.ts";
+export { DataService } from "./data.ts";
+export type { DataOptions, Health } from "./data.ts";
+export { DataCache } from "./cache.ts";
+export type { CatalogueEntry, Dataset, Point } from "./dataset.ts";
+export { createDiem } from "./diem.ts";
+export type { Diem, DiemOptions, Stats } from "./diem.ts";
+export { browserEnvironment } from "./environment.ts";
+export type { Environment } from "./environment.ts";
+export { DataError } from "./http.ts";
+export type { LiveStatus } from "./live.ts";
+export type { Rejection } from "./messages.ts";
+export { isEndpoint } from "./messages.ts";
+export type { Observable } from "./observable.ts";
+export { UpdatesService } from "./updates.ts";
+export type { Subscription, UpdatesOptions } from "./updates.ts";
+export type { Callback, Change } from "./views.ts";

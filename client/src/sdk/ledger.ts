@@ -1,0 +1,121 @@
+/** The book of subscriptions on one connection: what is wanted, what the server was asked for, and the message that closes the gap. */
+
+import type { ClientMessage, Rejection } from "./messages.ts";
+import { MAX_NAMES } from "./messages.ts";
+
+/**
+ * A server works through the messages of a connection in order, so its final set follows from what was sent, whatever
+ * replies are still under way. Only the reply to the *latest* request for a name says anything about it: that is why each
+ * name remembers the id it was asked for with. Pure: no clock, no socket.
+ */
+export class Ledger {
+  readonly #wanted = new Set<string>();
+  /** name -> id of the subscribe that stands for it at the server, once all that was sent is processed. */
+  readonly #asked = new Map<string, number>();
+  readonly #refused = new Map<string, Rejection>();
+  /** Released and wanted again before the server heard of it. */
+  readonly #renewed = new Set<string>();
+  #lastId = 0;
+
+  /**
+   * Wants `endpoint`. If it was released a moment ago, what came meanwhile was dropped: it is asked for again even though
+   * the server never knew, and the known version of the new request gets back what was missed.
+   */
+  want(endpoint: string): void {
+    if (!this.#wanted.has(endpoint) && this.#asked.has(endpoint)) this.#renewed.add(endpoint);
+    this.#wanted.add(endpoint);
+  }
+
+  release(endpoint: string): void {
+    this.#wanted.delete(endpoint);
+    this.#renewed.delete(endpoint);
+    this.#refused.delete(endpoint);
+  }
+
+  wants(endpoint: string): boolean {
+    return this.#wanted.has(endpoint);
+  }
+
+  /** Whether the server refused this wanted name on this connection. */
+  isRefused(endpoint: string): boolean {
+    return this.#refused.has(endpoint);
+  }
+
+  get size(): number {
+    return this.#wanted.size;
+  }
+
+  /** A new connection: the server knows nothing yet, and what was refused may be asked for again. */
+  reset(): void {
+    this.#asked.clear();
+    this.#renewed.clear();
+    this.#refused.clear();
+  }
+
+  /** Whether `next` has something to say. */
+  get settled(): boolean {
+    return this.#surplus().length === 0 && this.#missing().length === 0;
+  }
+
+  /**
+   * The next message that brings the server closer to the wanted set, or null when nothing is left to say. It counts as
+   * sent. Departures go first: they free places under the server's limit. `held` gives known versions (0 = none).
+   */
+  next(held: (endpoint: string) => number): ClientMessage | null {
+    const surplus = this.#surplus();
+    if (surplus.length > 0) {
+      for (const name of surplus) this.#asked.delete(name);
+      return { type: "unsubscribe", id: ++this.#lastId, endpoints: surplus };
+    }
+    const missing = this.#missing();
+    if (missing.length === 0) return null;
+    const id = ++this.#lastId;
+    for (const name of missing) {
+      this.#asked.set(name, id);
+      this.#renewed.delete(name);
+    }
+    return { type: "subscribe", id, endpoints: Object.fromEntries(missing.map((name) => [name, held(name) || null])) };
+  }
+
+  /** Takes the rejected names of a `subscribed` reply; returns those that are refused now. */
+  rejected(id: number, rejections: Record<string, Rejection>): [string, Rejection][] {
+    return Object.entries(rejections).filter(([name, rejection]) => {
+      if (this.#asked.get(name) !== id) return false;
+      this.#asked.delete(name);
+      if (this.#wanted.has(name)) this.#refused.set(name, rejection);
+      return this.#wanted.has(name);
+    });
+  }
+
+  /** The names that request `id` still stands for: what an `error` reply to it leaves unregistered. */
+  askedWith(id: number): string[] {
+    return [...this.#asked].filter(([, asked]) => asked === id).map(([name]) => name);
+  }
+
+  /** Request `id` registered nothing: its names are missing again. */
+  failed(id: number): void {
+    for (const name of this.askedWith(id)) this.#asked.delete(name);
+  }
+
+  /** Places became free: what was refused for the limit may be asked for again. */
+  retryLimited(): void {
+    for (const [name, { code }] of this.#refused) if (code === "limit") this.#refused.delete(name);
+  }
+
+  #surplus(): string[] {
+    return first(this.#asked.keys(), (name) => !this.#wanted.has(name));
+  }
+
+  #missing(): string[] {
+    return first(this.#wanted, (name) => this.#renewed.has(name) || !(this.#asked.has(name) || this.#refused.has(name)));
+  }
+}
+
+function first(names: Iterable<string>, keep: (name: string) => boolean): string[] {
+  const found: string[] = [];
+  for (const name of names) {
+    if (found.length === MAX_NAMES) break;
+    if (keep(name)) found.push(name);
+  }
+  return found;
+}

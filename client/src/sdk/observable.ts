@@ -1,0 +1,33 @@
+/** A value that can be read now and watched from now on. */
+
+export interface Observable<T> {
+  readonly value: T;
+  /** Calls `listener` with the present value at once and with every later one; returns the function that stops it. */
+  observe(listener: (value: T) => void): () => void;
+}
+
+export class Subject<T> implements Observable<T> {
+  #value: T;
+  readonly #listeners = new Set<(value: T) => void>();
+
+  constructor(value: T) {
+    this.#value = value;
+  }
+
+  get value(): T {
+    return this.#value;
+  }
+
+  set(value: T): void {
+    if (Object.is(value, this.#value)) return;
+    this.#value = value;
+    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) listener(value);
+  }
+
+  observe(listener: (value: T) => void): () => void {
+    const own = (value: T): void => listener(value);
+    this.#listeners.add(own);
+    own(this.#value);
+    return () => void this.#listeners.delete(own);
+  }
+}

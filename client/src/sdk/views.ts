@@ -1,0 +1,58 @@
+/** Who listens to which endpoint: the reference counts behind one subscription for many views. */
+
+import type { Rejection, UpdateFrame } from "./messages.ts";
+
+/** What a view hears of an endpoint. `resync` = it may have changed, fetch again; `rejected` = no updates will come. */
+export type Change =
+  | UpdateFrame
+  | { readonly type: "resync"; readonly endpoint: string }
+  | ({ readonly type: "rejected"; readonly endpoint: string } & Rejection);
+
+export type Callback = (change: Change) => void;
+
+/** One call of subscribe: the same callback may be registered several times, and each ends on its own. */
+export interface View {
+  readonly callback: Callback;
+}
+
+export class Views {
+  readonly #views = new Map<string, Set<View>>();
+  readonly #report: (error: unknown) => void;
+
+  /** `report` takes what a callback throws, so that one view cannot silence another. */
+  constructor(report: (error: unknown) => void) {
+    this.#report = report;
+  }
+
+  /** Returns whether it is the endpoint's first view. */
+  add(endpoint: string, view: View): boolean {
+    const views = this.#views.get(endpoint);
+    if (views === undefined) this.#views.set(endpoint, new Set([view]));
+    else views.add(view);
+    return views === undefined;
+  }
+
+  /** Returns whether it was the endpoint's last view; false also when it had ended before. */
+  remove(endpoint: string, view: View): boolean {
+    const views = this.#views.get(endpoint);
+    return views !== undefined && views.delete(view) && views.size === 0 && this.#views.delete(endpoint);
+  }
+
+  find(endpoint: string, callback: Callback): View | null {
+    for (const view of this.#views.get(endpoint) ?? []) if (view.callback === callback) return view;
+    return null;
+  }
+
+  notify(endpoint: string, change: Change): void {
+    const views = this.#views.get(endpoint);
+    if (views === undefined) return;
+    for (const view of [...views]) {
+      if (!views.has(view)) continue; // an earlier callback ended it
+      try {
+        view.callback(change);
+      } catch (error) {
+        this.#report(error);
+      }
+    }
+  }
+}

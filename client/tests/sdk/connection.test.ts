@@ -1,0 +1,163 @@
+import { beforeEach, expect, test } from "vitest";
+import { Connection } from "../../src/sdk/connection.ts";
+import { World } from "./world.ts";
+
+let world: World;
+let connection: Connection;
+let failures: number[];
+let events: string[];
+
+beforeEach(() => {
+  world = new World();
+  world.dice = 0.999999;
+  failures = [];
+  events = [];
+  connection = new Connection(
+    world,
+    (count) => {
+      failures.push(count);
+      return Promise.resolve("ws://diem.test/ws");
+    },
+    { opened: () => events.push("opened"), frame: () => undefined, lost: () => events.push("lost") },
+  );
+});
+
+const state = (): string => connection.status.value.state;
+
+async function open(): Promise<void> {
+  connection.open();
+  await world.advance();
+  world.last.welcome();
+}
+
+/** Milliseconds until the next dial. */
+const delay = (): number => Math.round((connection.status.value.retryAt ?? Number.NaN) - world.time);
+
+test("connecting until the welcome, then open", async () => {
+  connection.open();
+  expect(state()).toBe("connecting");
+  await world.advance();
+  expect(state()).toBe("connecting");
+  world.last.welcome();
+  expect(connection.status.value).toMatchObject({ state: "open", server: "websocket-1", mode: "single" });
+  expect(events).toEqual(["opened"]);
+});
+
+test("delays grow from half a second to thirty, drawn from the whole window", async () => {
+  connection.open();
+  const windows: number[] = [];
+  for (let attempt = 0; attempt < 8; attempt += 1) {
+    await world.advance();
+    world.last.end(1006);
+    windows.push(delay());
+    await world.advance(delay());
+  }
+  expect(windows).toEqual([500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+  expect(failures).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+  world.dice = 0;
+  world.last.end(1006);
+  expect(delay()).toBe(0);
+});
+
+test("a short connection does not reset the delay, a minute of stability does", async () => {
+  await open();
+  world.last.end(1006);
+  await world.advance(delay());
+  world.last.welcome();
+  await world.advance(30_000);
+  world.last.end(1006);
+  expect(delay()).toBe(1000);
+  await world.advance(delay());
+  world.last.welcome();
+  for (let beat = 0; beat < 3; beat += 1) {
+    await world.advance(25_000);
+    world.last.frame({ type: "status", live: true });
+  }
+  world.last.end(1006);
+  expect(delay()).toBe(500);
+});
+
+test.each([1012, 1013])("%i: the server's window replaces ours", async (code) => {
+  await open();
+  world.last.end(code, "restart retry=12000");
+  expect(delay()).toBe(12_000);
+});
+
+test.each([1000, 1002, 1008, 1009, 4500, 4501, 4503, 4509])("after %i nobody dials again by itself", async (code) => {
+  await open();
+  world.last.end(code, "why");
+  expect(connection.status.value).toMatchObject({ state: "closed", code, reason: "why", retryAt: null });
+  await world.advance(120_000);
+  expect(world.sockets).toHaveLength(1);
+  expect(world.timers).toBe(0);
+  await open();
+  expect(state()).toBe("open");
+});
+
+test("a minute without a frame is a dead line", async () => {
+  await open();
+  await world.advance(40_000);
+  world.last.frame({ type: "status", live: true });
+  await world.advance(59_000);
+  expect(state()).toBe("open");
+  const first = world.last;
+  await world.advance(1_000);
+  expect(state()).toBe("reconnecting");
+  expect(first.closed).toBe(true);
+  first.end(1006);
+  first.welcome();
+  expect(state()).toBe("reconnecting");
+});
+
+test("a server that accepts and says nothing is given up after ten seconds", async () => {
+  connection.open();
+  await world.advance(9_999);
+  expect(state()).toBe("connecting");
+  await world.advance(1);
+  expect(state()).toBe("reconnecting");
+});
+
+test("a configuration that cannot be read is tried again like a server that is down", async () => {
+  let broken = true;
+  connection = new Connection(
+    world,
+    () => (broken ? Promise.reject(new Error("down")) : Promise.resolve("ws://x")),
+    { opened: () => undefined, frame: () => undefined, lost: () => undefined },
+  );
+  connection.open();
+  await world.advance();
+  expect(state()).toBe("reconnecting");
+  broken = false;
+  await world.advance(500);
+  expect(world.sockets).toHaveLength(1);
+});
+
+test("open() dials at once instead of waiting, and only then", async () => {
+  await open();
+  connection.open();
+  await world.advance();
+  expect(world.sockets).toHaveLength(1);
+  world.last.end(1006);
+  connection.open();
+  connection.open();
+  await world.advance();
+  expect(world.sockets).toHaveLength(2);
+  await world.advance(5_000);
+  expect(world.sockets).toHaveLength(2);
+});
+
+test("an observer that dials at once does not lead to two connections", async () => {
+  connection.status.observe(({ state }) => state === "reconnecting" && connection.open());
+  await open();
+  world.last.end(1006);
+  await world.advance(5_000);
+  expect(world.sockets).toHaveLength(2);
+});
+
+test("close() during a dial leaves nothing behind", async () => {
+  connection.open();
+  connection.close();
+  await world.advance(60_000);
+  expect(world.sockets).toHaveLength(0);
+  expect(state()).toBe("closed");
+});

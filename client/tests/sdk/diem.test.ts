@@ -1,0 +1,234 @@
+import { beforeEach, expect, test } from "vitest";
+import { ConfigSource, parseConfig } from "../../src/sdk/config.ts";
+import type { Dataset } from "../../src/sdk/dataset.ts";
+import type { Diem } from "../../src/sdk/diem.ts";
+import { createDiem } from "../../src/sdk/diem.ts";
+import { CONFIG, World, body, etag } from "./world.ts";
+
+let world: World;
+let stored: Map<string, number>;
+let up: boolean;
+let diem: Diem;
+
+beforeEach(() => {
+  world = new World();
+  stored = new Map();
+  up = true;
+  world.auto = (url) => {
+    if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
+    if (!up) return { status: 503 };
+    const endpoint = url.slice("http://diem.test/v1/data".length);
+    const version = stored.get(endpoint);
+    return version ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
+  };
+  diem = createDiem({ environment: world });
+});
+
+async function connected(): Promise<void> {
+  await world.advance();
+  world.last.welcome();
+  await world.advance();
+}
+
+/** The Data Service accepts a version and the server tells it. */
+function change(endpoint: string, version: number): void {
+  stored.set(endpoint, version);
+  world.last.update(endpoint, version);
+}
+
+function view(endpoint: string): { shown: number[]; problems: string[]; stop: () => void } {
+  const shown: number[] = [];
+  const problems: string[] = [];
+  const stop = diem.watch(
+    endpoint,
+    (dataset: Dataset) => shown.push(dataset.gone ? -dataset.version : dataset.version),
+    (problem) => problems.push(problem.message),
+  );
+  return { shown, problems, stop };
+}
+
+test("the page's server is on the page's host, at the configured port", async () => {
+  await connected();
+  expect(world.last.url).toBe("ws://diem.test:8101/ws");
+});
+
+test("two views of an endpoint: one subscription, one fetch per version, both end at the latest", async () => {
+  stored.set("/a", 5);
+  const views = [view("/a"), view("/a")];
+  await connected();
+  expect(world.last.sent[0]).toEqual({ type: "subscribe", id: 1, endpoints: { "/a": 5 } });
+  for (const version of [6, 7]) {
+    change("/a", version);
+    await world.advance();
+  }
+  expect(views.map(({ shown }) => shown)).toEqual([[5, 6, 7], [5, 6, 7]]);
+  expect(diem.stats.fetches).toEqual({ "/a": 3 });
+  expect(diem.stats.updateFrames).toBe(2);
+});
+
+test("a burst costs fewer fetches than versions, and ends at the last", async () => {
+  stored.set("/a", 1);
+  const { shown } = view("/a");
+  await connected();
+  for (let version = 2; version <= 100; version += 1) change("/a", version);
+  await world.advance(1_000);
+  expect(shown.at(-1)).toBe(100);
+  expect(diem.stats.fetches["/a"]).toBeLessThanOrEqual(3);
+});
+
+test("an update that comes during a fetch is shown too", async () => {
+  const auto = world.auto;
+  world.auto = (url) => (url.endsWith("/a") ? undefined : auto(url));
+  const { shown } = view("/a");
+  await connected();
+  world.last.update("/a", 6);
+  world.request.answer(200, body("/a", 5), etag(5));
+  await world.advance();
+  expect(shown).toEqual([5]);
+  world.request.answer(200, body("/a", 6), etag(6));
+  await world.advance();
+  expect(shown).toEqual([5, 6]);
+});
+
+test("an update whose fetch fails is still shown in the end, without another update", async () => {
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  up = false;
+  change("/a", 6);
+  await world.advance(15_000);
+  expect(shown).toEqual([5]);
+  expect(diem.data.health.value.reachable).toBe(false);
+  up = true;
+  await world.advance(10_000);
+  expect(shown).toEqual([5, 6]);
+  expect(diem.data.health.value.reachable).toBe(true);
+});
+
+test("what changed while the connection was lost arrives after it, spread over two seconds", async () => {
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  world.last.end(1006);
+  await world.advance(500);
+  world.last.welcome();
+  expect(world.last.sent).toEqual([{ type: "subscribe", id: 2, endpoints: { "/a": 5 } }]);
+  change("/a", 6);
+  await world.advance(999);
+  expect(shown).toEqual([5]);
+  await world.advance(1);
+  expect(shown).toEqual([5, 6]);
+});
+
+test("status frames of a healthy server do not delay fetches", async () => {
+  stored.set("/a", 5);
+  view("/a");
+  await connected();
+  for (const live of [true, false, true, true]) world.last.frame({ type: "status", live, since: "t" });
+  change("/a", 6);
+  await world.advance();
+  expect(diem.data.held("/a")).toBe(6);
+});
+
+test("when the server becomes live again, waiting fetches are repeated within two seconds", async () => {
+  world.dice = 0.999999;
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  up = false;
+  change("/a", 6);
+  world.last.frame({ type: "status", live: false, since: "t" });
+  await world.advance(15_600);
+  up = true;
+  world.last.frame({ type: "status", live: true, since: "t" });
+  await world.advance(2_000);
+  expect(shown).toEqual([5, 6]);
+});
+
+test("gone is shown, and so is what is created anew", async () => {
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  const auto = world.auto;
+  world.auto = (url) => (url.endsWith("/a") ? { status: 410 } : auto(url));
+  world.last.update("/a", 6, { gone: true });
+  await world.advance();
+  world.auto = auto;
+  change("/a", 7);
+  await world.advance();
+  expect(shown).toEqual([5, -6, 7]);
+});
+
+test("an endpoint that does not exist yet is a problem first and data later", async () => {
+  const { shown, problems } = view("/a");
+  await connected();
+  expect(problems).toEqual(["HTTP 404"]);
+  change("/a", 1);
+  await world.advance();
+  expect(shown).toEqual([1]);
+});
+
+test("a resync leads to a revalidation, and to a view only if something changed", async () => {
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(2_000);
+  expect(diem.stats.fetches["/a"]).toBe(2);
+  stored.set("/a", 6);
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(2_000);
+  expect(shown).toEqual([5, 6]);
+});
+
+test("moved: the configuration is read again before the next dial", async () => {
+  await connected();
+  const auto = world.auto;
+  world.auto = (url) => (url.endsWith("config.json") ? { status: 200, body: { ...CONFIG, servers: [{ port: 9, path: "/ws" }] } } : auto(url));
+  world.last.frame({ type: "moved", endpoints: [] });
+  await world.advance(500);
+  expect(world.last.url).toBe("ws://diem.test:9/ws");
+});
+
+test("a stopped view hears nothing more", async () => {
+  stored.set("/a", 5);
+  const { shown, stop } = view("/a");
+  stop();
+  await connected();
+  expect(shown).toEqual([]);
+  expect(diem.updates.subscriptions).toBe(0);
+});
+
+test("close() disconnects and leaves no timer", async () => {
+  await connected();
+  diem.close();
+  await world.advance(120_000);
+  expect(world.timers).toBe(0);
+  expect(diem.updates.connection.value.state).toBe("closed");
+});
+
+test("configuration: several servers, another one after a failure, read again after three", async () => {
+  const servers = [{ url: "wss://one/ws" }, { url: "wss://two/ws" }];
+  world.auto = () => ({ status: 200, body: { ...CONFIG, servers } });
+  const before = world.requests.length;
+  const source = new ConfigSource(world, "/config.json");
+  world.dice = 0;
+  expect(await source.server(0)).toBe("wss://one/ws");
+  expect(await source.server(1)).toBe("wss://two/ws");
+  expect(await source.server(2)).toBe("wss://one/ws");
+  expect(world.requests.length - before).toBe(1);
+  await source.server(3);
+  expect(world.requests.length - before).toBe(2);
+  world.auto = () => ({ status: 500 });
+  expect(await source.server(6)).toBe("wss://one/ws");
+});
+
+test("configuration: relative to where it came from, refused without servers", () => {
+  const source = new URL("https://grid.test:8443/app/config.json");
+  expect(parseConfig(CONFIG, source)).toEqual({
+    mode: "single", rest: "https://grid.test:8443/v1", servers: ["wss://grid.test:8101/ws"],
+  });
+  for (const bad of [null, {}, { ...CONFIG, servers: [] }, { ...CONFIG, rest: 1 }]) {
+    expect(() => parseConfig(bad, source)).toThrow("names no servers");
+  }
+});

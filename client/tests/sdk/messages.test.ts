@@ -1,0 +1,34 @@
+import { expect, test } from "vitest";
+import { isEndpoint, parseFrame } from "../../src/sdk/messages.ts";
+
+test("the literal frames of the protocol are understood", () => {
+  expect(parseFrame('{"type":"update","endpoint":"/dam/prices/GR","version":1700000000456,"time":"2026-01-01T00:00:00.456Z"}')).toEqual({
+    type: "update", endpoint: "/dam/prices/GR", version: 1700000000456, time: "2026-01-01T00:00:00.456Z", gone: false,
+  });
+  expect(parseFrame('{"type":"update","endpoint":"/a","version":2,"time":"t","gone":true}')).toMatchObject({ gone: true });
+  expect(
+    parseFrame('{"type":"subscribed","id":2,"endpoints":{"/a":1},"rejected":{"/b":{"code":"forbidden","message":"no"}}}'),
+  ).toEqual({ type: "subscribed", id: 2, endpoints: { "/a": 1 }, rejected: { "/b": { code: "forbidden", message: "no" } } });
+  expect(parseFrame('{"type":"unsubscribed","id":3,"endpoints":["/a"]}')).toMatchObject({ id: 3, endpoints: ["/a"] });
+  expect(parseFrame('{"type":"status","live":true,"since":"t"}')).toEqual({ type: "status", live: true, since: "t", endpoints: null });
+  expect(parseFrame('{"type":"moved","endpoints":["/a"],"owner":"wss://x"}')).toEqual({ type: "moved", endpoints: ["/a"] });
+  expect(parseFrame('{"type":"resync","endpoints":["/a"]}')).toEqual({ type: "resync", endpoints: ["/a"] });
+  expect(parseFrame('{"type":"error","id":2,"code":"bad_name","message":"m"}')).toMatchObject({ id: 2, code: "bad_name" });
+  expect(parseFrame('{"type":"error","code":"bad_json","message":"m"}')).toMatchObject({ id: null });
+});
+
+test.each([
+  ["{", 7, null, "[]", "null", '{"type":"new"}', '{"type":"update","endpoint":"/a"}', '{"type":"update","endpoint":3,"version":1}',
+    '{"type":"update","endpoint":"/a","version":1.5}', '{"type":"subscribed"}', '{"type":"unsubscribed"}'],
+])("what is not well-formed is no frame", (...frames) => {
+  for (const frame of frames) expect(parseFrame(frame), String(frame)).toBeNull();
+});
+
+test("endpoint names: safe ASCII segments, 256 bytes, no dots alone", () => {
+  for (const name of ["/a", "/dam/prices/GR", "/x.y/~!$'()*+,;=:@-_", `/${"a".repeat(255)}`, "/...", "/.a"]) {
+    expect(isEndpoint(name), name).toBe(true);
+  }
+  for (const name of ["", "/", "a", "/a/", "//a", "/a b", "/é", "/a?b", "/a%20", "/.", "/a/..", "/../a", "/./a", `/${"a".repeat(256)}`, "/a\n"]) {
+    expect(isEndpoint(name), name).toBe(false);
+  }
+});

@@ -1,0 +1,277 @@
+import { beforeEach, expect, test } from "vitest";
+import { UpdatesService } from "../../src/sdk/updates.ts";
+import type { Change } from "../../src/sdk/views.ts";
+import type { FakeSocket } from "./world.ts";
+import { World } from "./world.ts";
+
+let world: World;
+let held: Map<string, number>;
+let updates: UpdatesService;
+let moves: number;
+
+beforeEach(() => {
+  world = new World();
+  held = new Map();
+  moves = 0;
+  updates = new UpdatesService(world, {
+    server: (failures) => Promise.resolve(`ws://diem.test/ws?failures=${failures}`),
+    held: (endpoint) => held.get(endpoint) ?? 0,
+    moved: () => void (moves += 1),
+  });
+});
+
+async function connected(): Promise<FakeSocket> {
+  updates.connect();
+  await world.advance();
+  world.last.welcome();
+  await world.advance();
+  return world.last;
+}
+
+function listen(endpoint: string): { heard: Change[]; stop: () => void } {
+  const heard: Change[] = [];
+  return { heard, stop: updates.subscribe(endpoint, (change) => heard.push(change)) };
+}
+
+test("many views share one subscription, and the last one to leave ends it", async () => {
+  const socket = await connected();
+  const [a, b] = [listen("/a"), listen("/a")];
+  await world.advance();
+  expect(socket.sent).toEqual([{ type: "subscribe", id: 1, endpoints: { "/a": null } }]);
+  socket.update("/a", 5);
+  expect([a.heard, b.heard].map((heard) => heard.length)).toEqual([1, 1]);
+  a.stop();
+  a.stop();
+  await world.advance();
+  expect(socket.sent).toHaveLength(1);
+  b.stop();
+  await world.advance();
+  expect(socket.sent[1]).toEqual({ type: "unsubscribe", id: 2, endpoints: ["/a"] });
+  expect(updates.subscriptions).toBe(0);
+});
+
+test("unsubscribe ends one subscription of a callback, and ignores strangers", async () => {
+  const socket = await connected();
+  const heard: Change[] = [];
+  const callback = (change: Change): void => void heard.push(change);
+  updates.subscribe("/a", callback);
+  updates.subscribe("/a", callback);
+  updates.unsubscribe("/a", callback);
+  updates.unsubscribe("/a", () => undefined);
+  updates.unsubscribe("/b", callback);
+  socket.update("/a", 1);
+  expect(heard).toHaveLength(1);
+  updates.unsubscribe("/a", callback);
+  expect(updates.subscriptions).toBe(0);
+});
+
+test("subscriptions of one turn go out in one message, 100 names at most", async () => {
+  const socket = await connected();
+  for (let n = 0; n < 130; n += 1) listen(`/e/${n}`);
+  await world.advance();
+  expect(socket.sent.map(({ endpoints }) => Object.keys(endpoints as object).length)).toEqual([100, 30]);
+});
+
+test("a bad name is the caller's error and never reaches the server", async () => {
+  await connected();
+  expect(() => listen("no/slash")).toThrow(TypeError);
+  expect(updates.subscriptions).toBe(0);
+});
+
+test("an update not newer than what is held or told is dropped, and so is what nobody subscribed to", async () => {
+  const socket = await connected();
+  const { heard } = listen("/a");
+  held.set("/a", 5);
+  for (const version of [4, 5, 7, 7, 6, 8]) socket.update("/a", version);
+  socket.update("/stranger", 9);
+  expect(heard.map((change) => change.type === "update" && change.version)).toEqual([7, 8]);
+  expect(updates.stats).toEqual({ frames: 8, updateFrames: 7 });
+});
+
+test("a deletion is told like any change", async () => {
+  const socket = await connected();
+  const { heard } = listen("/a");
+  socket.update("/a", 5, { gone: true });
+  expect(heard[0]).toMatchObject({ version: 5, gone: true });
+});
+
+test("after a reconnect the known versions are those held, not those told", async () => {
+  const socket = await connected();
+  listen("/a");
+  await world.advance();
+  held.set("/a", 4);
+  socket.update("/a", 5);
+  socket.end(1006);
+  await world.advance(1000);
+  world.last.welcome();
+  expect(world.last.sent).toEqual([{ type: "subscribe", id: 2, endpoints: { "/a": 4 } }]);
+});
+
+test("a version told but never fetched comes again to the next subscription", async () => {
+  const socket = await connected();
+  listen("/a").stop();
+  const first = listen("/a");
+  socket.update("/a", 5);
+  first.stop();
+  await world.advance();
+  const second = listen("/a");
+  await world.advance();
+  socket.update("/a", 5);
+  expect(second.heard).toHaveLength(1);
+});
+
+test("before the welcome nothing is sent, and subscriptions wait for it", async () => {
+  updates.connect();
+  const { stop } = listen("/gone");
+  listen("/a");
+  await world.advance();
+  stop();
+  expect(world.last.sent).toEqual([]);
+  world.last.welcome();
+  await world.advance();
+  expect(world.last.sent).toEqual([{ type: "subscribe", id: 1, endpoints: { "/a": null } }]);
+});
+
+test("a rejected name is reported to its views; a request that failed as a whole too", async () => {
+  const socket = await connected();
+  const a = listen("/a");
+  await world.advance();
+  socket.frame({ type: "subscribed", id: 1, endpoints: {}, rejected: { "/a": { code: "forbidden", message: "no" } } });
+  expect(a.heard).toEqual([{ type: "rejected", endpoint: "/a", code: "forbidden", message: "no" }]);
+  expect(updates.isWatched("/a")).toBe(false);
+  const b = listen("/b");
+  await world.advance();
+  socket.frame({ type: "error", id: 2, code: "too_many", message: "m" });
+  expect(b.heard).toMatchObject([{ type: "rejected", code: "too_many" }]);
+});
+
+test("several subscribed frames may answer one request", async () => {
+  const socket = await connected();
+  const [a, b] = [listen("/a"), listen("/b")];
+  await world.advance();
+  socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": 3 }, rejected: {} });
+  socket.frame({ type: "subscribed", id: 1, endpoints: {}, rejected: { "/b": { code: "bad_name", message: "" } } });
+  expect([a.heard.length, b.heard.length]).toEqual([0, 1]);
+});
+
+test("a place that became free goes to what was refused for the limit", async () => {
+  const socket = await connected();
+  const a = listen("/a");
+  listen("/b");
+  await world.advance();
+  socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": null }, rejected: { "/b": { code: "limit", message: "" } } });
+  a.stop();
+  await world.advance();
+  socket.frame({ type: "unsubscribed", id: 2, endpoints: ["/a"] });
+  await world.advance();
+  expect(socket.sent[2]).toEqual({ type: "subscribe", id: 3, endpoints: { "/b": null } });
+});
+
+test("messages stay below the server's rate, and what waits is what is still wanted", async () => {
+  const socket = await connected();
+  for (let n = 0; n < 60; n += 1) {
+    const { stop } = listen(`/e/${n}`);
+    await world.advance();
+    if (n < 59) stop();
+    await world.advance();
+  }
+  expect(socket.sent).toHaveLength(15);
+  await world.advance(60_000 - 1);
+  const server = new Set<string>();
+  for (const { type, endpoints } of socket.sent) {
+    if (type === "subscribe") for (const name of Object.keys(endpoints as object)) server.add(name);
+    else for (const name of endpoints as string[]) server.delete(name);
+  }
+  expect([...server]).toEqual(["/e/59"]);
+  expect(socket.sent.length).toBeLessThan(20);
+});
+
+test("a rate error is answered with patience, not with a rejection", async () => {
+  const socket = await connected();
+  const { heard } = listen("/a");
+  await world.advance();
+  socket.frame({ type: "error", id: 1, code: "rate", message: "" });
+  await world.advance(5_000);
+  expect(socket.sent).toHaveLength(1);
+  await world.advance(6_000);
+  expect(socket.sent[1]).toEqual({ type: "subscribe", id: 2, endpoints: { "/a": null } });
+  expect(heard).toEqual([]);
+});
+
+test("an unsubscribe that failed leads to a new connection, which restores agreement", async () => {
+  const socket = await connected();
+  listen("/a").stop();
+  const { stop } = listen("/b");
+  await world.advance();
+  stop();
+  await world.advance();
+  socket.frame({ type: "error", id: 2, code: "bad_message", message: "" });
+  expect(updates.connection.value.state).toBe("reconnecting");
+  socket.frame({ type: "error", code: "bad_json", message: "" });
+});
+
+test("resync reaches the views that asked for the endpoint", async () => {
+  const socket = await connected();
+  const { heard } = listen("/a");
+  socket.frame({ type: "resync", endpoints: ["/a", "/b"] });
+  expect(heard).toEqual([{ type: "resync", endpoint: "/a" }]);
+});
+
+test.each([
+  [{ type: "moved", endpoints: ["/a"], owner: "wss://other" }],
+  [{ type: "subscribed", id: 1, endpoints: {}, rejected: { "/a": { code: "not_owner", message: "" } } }],
+])("moved: the configuration is read again and the connection made anew", async (frame) => {
+  const socket = await connected();
+  listen("/a");
+  await world.advance();
+  socket.frame(frame);
+  expect(moves).toBe(1);
+  expect(socket.closed).toBe(true);
+  await world.advance(1000);
+  expect(world.sockets).toHaveLength(2);
+});
+
+test("live: with the welcome, until the server says otherwise, for all or for some", async () => {
+  const seen: boolean[] = [];
+  updates.live.observe(({ live }) => seen.push(live));
+  const socket = await connected();
+  expect(updates.isLive("/a")).toBe(true);
+  socket.frame({ type: "status", live: false, since: "2026-01-01T00:00:00Z" });
+  expect(updates.live.value).toMatchObject({ live: false, since: "2026-01-01T00:00:00Z" });
+  socket.frame({ type: "status", live: true, since: "t" });
+  socket.frame({ type: "status", live: false, since: "t", endpoints: ["/a"] });
+  expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([false, true]);
+  socket.frame({ type: "status", live: true, since: "t", endpoints: ["/a"] });
+  expect(updates.isLive("/a")).toBe(true);
+  socket.end(1006);
+  expect(updates.isLive("/a")).toBe(false);
+  expect(seen).toEqual([false, true, false, true, true, true, false]);
+});
+
+test("a view that throws silences nobody", async () => {
+  const socket = await connected();
+  updates.subscribe("/a", () => {
+    throw new Error("view");
+  });
+  const { heard } = listen("/a");
+  socket.update("/a", 1);
+  expect(heard).toHaveLength(1);
+  expect(world.reported).toHaveLength(1);
+});
+
+test("a view that ends another in its callback is obeyed at once", async () => {
+  const socket = await connected();
+  let stop = (): void => undefined;
+  updates.subscribe("/a", () => stop());
+  const other = listen("/a");
+  stop = other.stop;
+  socket.update("/a", 1);
+  expect(other.heard).toEqual([]);
+});
+
+test("unknown and malformed frames are passed over", async () => {
+  const socket = await connected();
+  for (const junk of ["{", '{"type":"tomorrow"}', '{"type":"update"}']) socket.frame(junk);
+  expect(updates.connection.value.state).toBe("open");
+  expect(updates.stats.frames).toBe(4);
+});

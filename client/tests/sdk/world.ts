@@ -1,0 +1,173 @@
+/** A deterministic host for the SDK: a clock that moves when told, sockets and HTTP answered by the test. */
+
+import type { Environment, HttpOptions, HttpResponse, KeyValueStore, Socket } from "../../src/sdk/environment.ts";
+
+export class FakeSocket implements Socket {
+  onmessage: ((event: { data: unknown }) => void) | null = null;
+  onclose: ((event: { code: number; reason: string }) => void) | null = null;
+  readonly sent: Record<string, unknown>[] = [];
+  closed = false;
+  readonly url: string;
+
+  constructor(url: string) {
+    this.url = url;
+  }
+
+  send(text: string): void {
+    this.sent.push(JSON.parse(text) as Record<string, unknown>);
+  }
+
+  close(): void {
+    this.closed = true;
+  }
+
+  /** The server sends a frame. */
+  frame(frame: unknown): void {
+    this.onmessage?.({ data: typeof frame === "string" ? frame : JSON.stringify(frame) });
+  }
+
+  welcome(): void {
+    this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single", authenticated: true, limits: {} });
+  }
+
+  update(endpoint: string, version: number, extra: object = {}): void {
+    this.frame({ type: "update", endpoint, version, time: "2026-01-01T00:00:00.000Z", ...extra });
+  }
+
+  /** The server, or the network, ends the connection. */
+  end(code: number, reason = ""): void {
+    this.onclose?.({ code, reason });
+  }
+}
+
+export class FakeStore implements KeyValueStore {
+  readonly map = new Map<string, string>();
+  quota = Number.POSITIVE_INFINITY;
+
+  get length(): number {
+    return this.map.size;
+  }
+
+  key(index: number): string | null {
+    return [...this.map.keys()][index] ?? null;
+  }
+
+  getItem(key: string): string | null {
+    return this.map.get(key) ?? null;
+  }
+
+  setItem(key: string, value: string): void {
+    if (value.length > this.quota) throw new Error("quota");
+    this.map.set(key, value);
+  }
+
+  removeItem(key: string): void {
+    this.map.delete(key);
+  }
+}
+
+export interface Request {
+  readonly url: string;
+  readonly at: number;
+  readonly etag: string | undefined;
+  /** Answers it; without a body, `{}`. */
+  answer(status: number, body?: unknown, headers?: Record<string, string>): void;
+  /** The line breaks. */
+  fail(): void;
+}
+
+export class World implements Environment {
+  time = 0;
+  /** What `random` gives: one number, or one after another. */
+  dice: number | number[] = 0.5;
+  readonly baseUrl = "http://diem.test/index.html";
+  readonly storage = new FakeStore();
+  readonly sockets: FakeSocket[] = [];
+  readonly requests: Request[] = [];
+  readonly reported: unknown[] = [];
+  /** Answers some requests by itself; what it returns undefined for, the test answers. */
+  auto: (url: string) => { status: number; body?: unknown; headers?: Record<string, string> } | undefined = () => undefined;
+  readonly #timers = new Map<number, { at: number; run: () => void }>();
+  #lastTimer = 0;
+
+  now = (): number => this.time;
+  wall = (): number => 1_700_000_000_000 + this.time;
+  random = (): number => (typeof this.dice === "number" ? this.dice : (this.dice.shift() ?? 0.5));
+  microtask = (run: () => void): void => queueMicrotask(run);
+  report = (error: unknown): void => void this.reported.push(error);
+
+  later(ms: number, run: () => void): number {
+    this.#timers.set(++this.#lastTimer, { at: this.time + ms, run });
+    return this.#lastTimer;
+  }
+
+  cancel(timer: unknown): void {
+    this.#timers.delete(timer as number);
+  }
+
+  socket(url: string): FakeSocket {
+    const socket = new FakeSocket(url);
+    this.sockets.push(socket);
+    return socket;
+  }
+
+  fetch(url: string, options: HttpOptions): Promise<HttpResponse> {
+    return new Promise((resolve, reject) => {
+      const answer = (status: number, body: unknown = {}, headers: Record<string, string> = {}): void =>
+        resolve({ status, headers: { get: (name) => headers[name] ?? null }, json: () => Promise.resolve(body) });
+      const fail = (): void => reject(new TypeError("network"));
+      options.signal.addEventListener("abort", fail);
+      const given = this.auto(url);
+      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], answer, fail });
+      if (given) answer(given.status, given.body, given.headers);
+    });
+  }
+
+  /** Lets everything run that is due within `ms`, in order, promises included. */
+  async advance(ms = 0): Promise<void> {
+    const until = this.time + ms;
+    await settle();
+    for (;;) {
+      const due = [...this.#timers].filter(([, { at }]) => at <= until).sort(([, a], [, b]) => a.at - b.at)[0];
+      if (due === undefined) break;
+      const [id, { at, run }] = due;
+      this.#timers.delete(id);
+      this.time = Math.max(this.time, at);
+      run();
+      await settle();
+    }
+    this.time = until;
+  }
+
+  get last(): FakeSocket {
+    return this.sockets[this.sockets.length - 1] as FakeSocket;
+  }
+
+  get request(): Request {
+    return this.requests[this.requests.length - 1] as Request;
+  }
+
+  get timers(): number {
+    return this.#timers.size;
+  }
+}
+
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
+}
+
+export const CONFIG = { mode: "single", servers: [{ port: 8101, path: "/ws" }], rest: "/v1" };
+
+/** A dataset body at `version`. */
+export function body(endpoint: string, version: number, value = version): object {
+  return {
+    endpoint,
+    version,
+    time: "2026-01-01T00:00:00.000Z",
+    unit: "MW",
+    resolution: "PT1H",
+    points: [{ time: "2026-01-01T00:00:00Z", value }],
+  };
+}
+
+export const etag = (version: number): Record<string, string> => ({ ETag: `"${version}-json"` });

@@ -1,0 +1,100 @@
+"""Follows the log file of a child: keeps it bounded and picks out what a person should see."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_POLL_BYTES: Final = 256 * 1024
+MAX_LINE: Final = 300
+IMPORTANT: Final = frozenset({"warning", "error", "critical"})
+
+
+class ChildLog:
+    """One log file that a child appends to, from its present end on.
+
+    Above `max_bytes` it is copied to `NAME.log.1` and emptied: the child appends, so it goes on in the same file. What
+    it writes between the two is lost. About twice `max_bytes` are on disk at most.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._offset = self._size()
+        self._partial = b""
+        self._last = ""
+
+    @property
+    def last(self) -> str:
+        """The last important or plain line that was read: why the child died, when it has died."""
+        return self._last
+
+    def begin(self) -> None:
+        """Another child writes from now on: what the last one said is not its reason."""
+        self.poll()
+        self._last = ""
+
+    def poll(self) -> list[str]:
+        """Return the important lines that are new, for the eye, from the last `MAX_POLL_BYTES` at most."""
+        new = self._read()
+        *lines, self._partial = (self._partial + new).split(b"\n")
+        self._partial = self._partial[-MAX_POLL_BYTES:]
+        important = []
+        for line in lines:
+            text, level = _for_the_eye(line)
+            if text and (level in IMPORTANT or level is None):
+                self._last = text
+            if text and level in IMPORTANT:
+                important.append(text)
+        if self._size() > self._max_bytes:
+            self._rotate()
+        return important
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _read(self) -> bytes:
+        size = self._size()
+        if size <= self._offset:
+            self._offset = size
+            return b""
+        skipped = size - self._offset > MAX_POLL_BYTES
+        if skipped:
+            self._offset, self._partial = size - MAX_POLL_BYTES, b""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read(size - self._offset)
+        self._offset += len(new)
+        return new.partition(b"\n")[2] if skipped else new
+
+    def _rotate(self) -> None:
+        older = self._path.with_name(f"{self._path.name}.1")
+        copy = older.with_name(f".{older.name}.new")
+        shutil.copy(self._path, copy)
+        copy.replace(older)
+        os.truncate(self._path, 0)
+        self._offset = 0
+
+
+def _for_the_eye(line: bytes) -> tuple[str, str | None]:
+    """Return a log line as text and its level; a line that is not ours has none."""
+    text = line.decode("utf-8", "replace").strip()
+    try:
+        event = json.loads(text)
+        level = str(event["level"])
+    except (ValueError, KeyError, TypeError):
+        return _cut(text.removeprefix("diem: ")), None
+    hidden = {"event", "level", "timestamp", "process", "exception"}
+    details = " ".join(f"{name}={value}" for name, value in event.items() if name not in hidden)
+    cause = str(event.get("exception", "")).strip().rpartition("\n")[2]
+    return _cut(" ".join(part for part in (str(event.get("event", "")), details, cause) if part)), level
+
+
+def _cut(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return printable if len(printable) <= MAX_LINE else f"{printable[: MAX_LINE - 1]}…"

@@ -1,0 +1,42 @@
+"""How `diem up` runs its own program as children, and the ways in which that fails."""
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+
+
+class NotStarted(DiemError):
+    """A process did not become ready."""
+
+    def __init__(self, name: str, reason: str, log: Path) -> None:
+        self.name = name
+        self.reason = reason
+        self.log = log
+        super().__init__(name, reason, log)
+
+    def __str__(self) -> str:
+        return f"{self.name} does not start: {self.reason} (see {self.log})"
+
+
+class Misconfigured(NotStarted, ConfigurationError):
+    """A process did not become ready because its configuration is wrong."""
+
+
+def command() -> tuple[str, ...]:
+    """Return what runs `diem` with this very interpreter and installation."""
+    return (sys.executable, "-m", "deploy")
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for children, with a way to our packages when they run from a checkout."""
+    root = str(Path(__file__).resolve().parent.parent)
+    # Never site-packages: what is on PYTHONPATH comes before the standard library.
+    if root in {str(Path(path).resolve()) for path in (*site.getsitepackages(), site.getusersitepackages())}:
+        return dict(environ)
+    others = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+    return {**environ, "PYTHONPATH": os.pathsep.join([root, *others])}

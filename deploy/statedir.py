@@ -1,0 +1,143 @@
+"""The state directory of a `diem up`: who holds it, its keys, where its files are, and the list of its processes."""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from diem.errors import DiemError
+from diem.process.auth import SharedKey
+from diem.process.faults import ConfigurationError
+
+MAX_SOCKET_PATH: Final = 100
+"""Bytes; systems allow 104 to 108 with the terminating zero."""
+
+
+class AlreadyUp(DiemError):
+    """Another `diem up` holds the state directory."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        self.path = path
+        self.pid = pid
+        super().__init__(path, pid)
+
+    def __str__(self) -> str:
+        who = f" (process {self.pid})" if self.pid else ""
+        return f"diem is already up in {self.path}{who}: stop it first, or choose another --state-dir"
+
+
+class NotUp(DiemError):
+    """No `diem up` runs in the state directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(path)
+
+    def __str__(self) -> str:
+        return f"diem is not up in {self.path}: start it with `diem up`, or name its --state-dir"
+
+
+class BadStateDir(ConfigurationError):
+    """The state directory cannot be used."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"state directory {self.path}: {self.reason}"
+
+
+class StateDir:
+    """Names and writes the files of one state directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.internal_key_file = self.path / "internal.key"
+        self.write_key_file = self.path / "write.key"
+        self.logs = self.path / "logs"
+        self._processes = self.path / "processes.json"
+        self._lock = self.path / "lock"
+        self._short_socket = self.path / "control.path"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Create the directory with its keys, and hold it; it is free again when this process ends in any way.
+
+        Raises:
+            AlreadyUp: another process holds it.
+            BadStateDir: it cannot be created or written.
+            BadKeyFile: a key in it is not usable.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadStateDir(self.path, error.strerror or str(error)) from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyUp(self.path, self.read_processes().get("pid")) from None
+            self.forget_processes()  # those of a `diem up` that was killed
+            SharedKey.create(self.internal_key_file)
+            SharedKey.create(self.write_key_file)
+            yield
+        finally:
+            os.close(lock)
+
+    def log_of(self, name: str) -> Path:
+        """Return the log file of a process."""
+        return self.logs / f"{name}.log"
+
+    def write_processes(self, processes: dict[str, Any]) -> None:
+        """Replace `processes.json` as a whole: a reader sees the old or the new list."""
+        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=".processes-")
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123  # a descriptor has no path
+            json.dump(processes, file, indent=2)
+            file.write("\n")
+        Path(temporary).replace(self._processes)
+
+    def read_processes(self) -> dict[str, Any]:
+        """Return the last list of processes, which may be of a `diem up` that is gone; empty without one."""
+        try:
+            read = json.loads(self._processes.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return read if isinstance(read, dict) else {}
+
+    def forget_processes(self) -> None:
+        """Remove `processes.json`: nothing runs here."""
+        self._processes.unlink(missing_ok=True)
+
+    def new_socket(self) -> Path:
+        """Return the path for a new control socket; a short one elsewhere when ours is too long for a socket."""
+        self.remove_socket()
+        plain = self.path / "control.sock"
+        if len(os.fsencode(plain)) <= MAX_SOCKET_PATH:
+            return plain
+        short = Path(tempfile.mkdtemp(prefix="diem-")) / "control.sock"  # mode 0700
+        self._short_socket.write_text(f"{short}\n", encoding="utf-8")
+        return short
+
+    def socket(self) -> Path:
+        """Return the path of the control socket of the running `diem up`."""
+        try:
+            return Path(self._short_socket.read_text(encoding="utf-8").strip())
+        except OSError:
+            return self.path / "control.sock"
+
+    def remove_socket(self) -> None:
+        """Remove the control socket, also one that a killed `diem up` left behind."""
+        current = self.socket()
+        current.unlink(missing_ok=True)
+        if current.parent != self.path:
+            if current.parent.exists():
+                current.parent.rmdir()
+            self._short_socket.unlink(missing_ok=True)

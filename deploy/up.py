@@ -1,0 +1,187 @@
+"""`diem up`: starts every process of a scaling mode, keeps them running, and stops them in order."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from typing import Any, Final
+
+from deploy import control
+from deploy.childlog import ChildLog
+from deploy.launch import Misconfigured, NotStarted, child_environment
+from deploy.probe import Probe
+from deploy.statedir import StateDir
+from deploy.terminal import Terminal
+from deploy.topology import Options, Planned, Topology
+from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
+from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
+from diem.process.limits import TokenBucket
+from diem.process.supervisor import Event, Spec, Supervisor
+
+READY_WITHIN_S: Final = 60.0
+READY_POLL_S: Final = 0.1
+LOG_POLL_S: Final = 0.5
+MAX_EARLY_DEATHS: Final = 3
+"""A process that dies this often before it was ever ready will not become ready."""
+LOG_LINES_PER_S: Final = 0.2
+LOG_LINES_BURST: Final = 5.0
+
+
+class Up:
+    """One running `diem up`."""
+
+    def __init__(self, options: Options, topology: Topology, state: StateDir, terminal: Terminal) -> None:
+        self._options = options
+        self._topology = topology
+        self._state = state
+        self._terminal = terminal
+        self._clock = SystemClock()
+        self._started = self._clock.monotonic()
+        self._logs = {p.name: ChildLog(state.log_of(p.name)) for p in topology.processes}
+        self._voices = {p.name: TokenBucket(LOG_LINES_PER_S, LOG_LINES_BURST) for p in topology.processes}
+        self._early_deaths = dict.fromkeys(self._logs, 0)
+        self._fault: NotStarted | None = None
+        self._up = False
+        self._supervisor = Supervisor([self._spec(p) for p in topology.processes], on_event=self._on_event)
+
+    async def run(self, life: Lifecycle) -> None:
+        """Run until `life` is stopping.
+
+        Raises:
+            NotStarted: a process did not become ready; everything is stopped again.
+        """
+        async with Probe(SharedKey.load(self._state.internal_key_file)) as probe:
+            handlers = {"status": lambda: self._status(probe)}
+            async with control.serving(self._state, handlers):
+                self._supervisor.start()
+                try:
+                    await self._until_ready(probe, life)
+                    await self._watch(life)
+                finally:
+                    self._terminal.say("stopping")
+                    await self._supervisor.stop(stage_seconds(self._options))
+                    self._state.forget_processes()
+        self._terminal.say("stopped")
+
+    async def _until_ready(self, probe: Probe, life: Lifecycle) -> None:
+        waiting = list(self._topology.processes)
+        deadline = self._started + READY_WITHIN_S * self._options.time_factor
+        with self._terminal.progress(len(waiting)) as ready:
+            while waiting and not life.stopping.is_set():
+                for process in tuple(waiting):
+                    if await probe.ready(process.internal_url):
+                        waiting.remove(process)
+                        ready(process.name)
+                self._follow_logs()
+                if waiting and self._fault is not None:
+                    raise self._fault
+                if waiting and self._clock.monotonic() > deadline:
+                    raise self._not_started(waiting[0].name, "it does not become ready", NotStarted)
+                if waiting:
+                    await _pause(life, READY_POLL_S)
+        if not life.stopping.is_set():
+            self._up = True
+            self._write_processes()
+            self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
+
+    async def _watch(self, life: Lifecycle) -> None:
+        while not life.stopping.is_set():
+            self._follow_logs()
+            await _pause(life, LOG_POLL_S)
+
+    def _on_event(self, event: Event) -> None:
+        match event.kind:
+            case "died":
+                self._on_death(event)
+                # Now, not at its start: a child may have spoken before we hear that it has started.
+                self._logs[event.name].begin()
+            case "failed":
+                reason = self._reason(event)
+                if self._up:
+                    self._terminal.warn(f"{event.name} is not restarted: {reason}")
+                self._fault = self._fault or self._not_started(event.name, reason, Misconfigured)
+            case "killed":
+                self._terminal.warn(f"{event.name} did not stop in time and was killed")
+        self._write_processes()
+
+    def _on_death(self, event: Event) -> None:
+        reason = self._reason(event)
+        if not self._up:
+            self._early_deaths[event.name] += 1
+            if self._early_deaths[event.name] >= MAX_EARLY_DEATHS:
+                self._fault = self._fault or self._not_started(event.name, reason, NotStarted)
+            return
+        when = f"in {event.delay_s:.1f} s" if event.delay_s else "at once"
+        self._terminal.warn(f"{event.name} died ({reason}): restarted {when}")
+
+    def _reason(self, event: Event) -> str:
+        code = event.code or 0
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        self._logs[event.name].poll()
+        told = self._logs[event.name].last
+        return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
+
+    def _not_started(self, name: str, reason: str, kind: type[NotStarted]) -> NotStarted:
+        return kind(name, reason, self._state.log_of(name))
+
+    def _follow_logs(self) -> None:
+        now = self._clock.monotonic()
+        for name, log in self._logs.items():
+            for line in log.poll():
+                if self._up and self._voices[name].take(now):
+                    self._terminal.warn(f"{name}: {line}")
+
+    def _spec(self, process: Planned) -> Spec:
+        env = child_environment(os.environ) | dict(process.env)
+        return Spec(process.name, process.argv, env, self._state.log_of(process.name), process.stage)
+
+    def _describe(self) -> dict[str, Any]:
+        now = {status.name: status for status in self._supervisor.status()}
+        return {
+            "pid": os.getpid(),
+            "mode": str(self._topology.mode),
+            "up": self._up,
+            "uptime_seconds": round(self._clock.monotonic() - self._started, 1),
+            "urls": {
+                "page": self._topology.page_url,
+                "rest": self._topology.rest_url,
+                "websocket": list(self._topology.websocket_urls),
+            },
+            "processes": [
+                {
+                    "name": process.name,
+                    "process": process.process,
+                    "state": str(now[process.name].state),
+                    "pid": now[process.name].pid,
+                    "uptime_seconds": round(now[process.name].uptime_seconds, 1),
+                    "restarts": now[process.name].restarts,
+                    "last_exit": now[process.name].last_exit,
+                    "ports": process.ports._asdict(),
+                    "urls": {"public": process.public_url, "internal": process.internal_url},
+                }
+                for process in self._topology.processes
+            ],
+        }
+
+    def _write_processes(self) -> None:
+        with suppress(OSError):  # a full disk must not end what runs
+            self._state.write_processes(self._describe())
+
+    async def _status(self, probe: Probe) -> dict[str, Any]:
+        description = self._describe()
+        reports = await probe.reports([process["urls"]["internal"] for process in description["processes"]])
+        for process, report in zip(description["processes"], reports, strict=True):
+            process["report"] = report if process["pid"] else None
+        return description
+
+
+def stage_seconds(options: Options) -> float:
+    """Return how long one stage of processes may take to stop before it is killed."""
+    return options.drain_seconds * options.time_factor + CANCEL_GRACE_S + 1.0
+
+
+async def _pause(life: Lifecycle, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(life.stopping.wait(), seconds)

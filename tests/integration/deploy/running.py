@@ -1,0 +1,109 @@
+"""Runs `diem` as its users do: as a program, in a state directory of its own."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+DIEM = (sys.executable, "-m", "deploy")
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30 * float(os.environ.get("DIEM_TIME_FACTOR", "1"))
+
+
+def environment() -> dict[str, str]:
+    """Return the environment without settings of whoever runs the tests, from a checkout or not."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name}
+    return {**kept, "PYTHONPATH": str(ROOT)}
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    """Wait until other processes have made `condition` true."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def diem(*arguments: str, cwd: Path, stdin: bytes = b"") -> tuple[int, str, str]:
+    """Run a command to its end: exit code, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *DIEM, *arguments, cwd=cwd, env=environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+class Running:
+    """One `diem up` that is ready."""
+
+    def __init__(self, cwd: Path, process: Process) -> None:
+        self.cwd = cwd
+        self.process = process
+        self.output: list[str] = []
+
+    def described(self) -> dict[str, Any]:
+        """Return `processes.json`."""
+        try:
+            described: dict[str, Any] = json.loads((self.cwd / ".diem" / "processes.json").read_text())
+        except OSError:
+            described = {}
+        return described if described.get("pid") == self.process.pid else {"up": False, "processes": []}
+
+    def pids(self) -> dict[str, int]:
+        """Return the running children."""
+        return {entry["name"]: entry["pid"] for entry in self.described()["processes"] if entry["pid"]}
+
+    async def follow(self) -> None:
+        """Keep what it prints."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.output.append(line.decode().rstrip())
+
+    async def status(self) -> dict[str, dict[str, Any]]:
+        """Return what `diem status --json` says of each process."""
+        code, out, err = await diem("status", "--json", cwd=self.cwd)
+        assert code == 0, err
+        return {entry["name"]: entry for entry in json.loads(out)["processes"]}
+
+    async def until_status(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
+        """Wait until what the processes say fulfils `condition`."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(status := await self.status()):
+            assert time.monotonic() < deadline, status
+            await asyncio.sleep(0.1)
+        return status
+
+
+@asynccontextmanager
+async def up(cwd: Path, *options: str) -> AsyncIterator[Running]:
+    """Run `diem up` until the block ends; it is ready when the block begins."""
+    process = await asyncio.create_subprocess_exec(
+        *DIEM, "up", "--free-ports", *options, cwd=cwd, env=environment(), stdout=PIPE, stderr=STDOUT
+    )
+    running = Running(cwd, process)
+    following = asyncio.create_task(running.follow())
+    try:
+        await eventually(lambda: running.described()["up"] or process.returncode is not None)
+        assert process.returncode is None, running.output
+        yield running
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
+            await following

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from deploy import up as module
+from deploy.launch import Misconfigured, NotStarted
+from deploy.ports import is_free, scattered
+from deploy.statedir import StateDir
+from deploy.terminal import Terminal
+from deploy.topology import Mode, Options, assign_ports, compose, slots
+from deploy.up import Up
+from diem.process.lifecycle import Lifecycle
+
+
+class Lowest:
+    """Stands in for a random generator: the search begins where the range does."""
+
+    def choice(self, ports: range) -> int:
+        return ports[0]
+
+
+async def failure(tmp_path: Path, script: str) -> NotStarted:
+    """Run `diem up` with children that do what a shell script says, until it gives up."""
+    options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
+    wanted = slots(Mode.SINGLE, 1)
+    ports = assign_ports(wanted, {}, scattered(Lowest()), is_free)  # type: ignore[arg-type]
+    state = StateDir(tmp_path)
+    with state.held(), pytest.raises(NotStarted) as caught:
+        topology = compose(options, ports, ("/bin/sh", "-c", script))
+        await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))
+    assert state.read_processes() == {}
+    return caught.value
+
+
+async def test_process_that_keeps_dying_is_given_up_with_its_last_line(tmp_path: Path) -> None:
+    error = await failure(tmp_path, "echo 'diem: the port is taken' >&2; exit 1")
+    assert "does not start: exit 1: the port is taken" in str(error)
+    assert not isinstance(error, Misconfigured)
+
+
+async def test_process_with_a_wrong_configuration_is_given_up_at_once(tmp_path: Path) -> None:
+    error = await failure(tmp_path, "echo 'diem: DIEM_X: no such setting' >&2; exit 2")
+    assert isinstance(error, Misconfigured)
+    assert "does not start: DIEM_X: no such setting (see " in str(error)
+
+
+async def test_process_that_is_never_ready_is_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READY_WITHIN_S", 0.2)
+    error = await failure(tmp_path, "exec cat")
+    assert "data does not start: it does not become ready" in str(error)
+    assert not list(tmp_path.glob("control*"))

@@ -1,0 +1,127 @@
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, up
+
+MODES = {
+    "single": ["data", "websocket-1"],
+    "all-to-all": ["data", "websocket-1"],
+    "x-broadcast": ["data", "broadcast", "websocket-1", "websocket-2"],
+}
+CSV = b"time,value\n2026-01-01T00:00:00Z,1\n"
+DECLARED = ("--unit", "MW", "--resolution", "PT1H")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops_in_order(
+    tmp_path: Path, mode: str
+) -> None:
+    async with up(tmp_path, "--mode", mode) as running:
+        before = running.pids()
+        assert list(before) == MODES[mode]
+        assert any("Page" in line and "http://localhost:" in line for line in running.output)
+        await running.until_status(lambda s: all((e["report"] or {}).get("live") for e in s.values()))
+
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        await eventually(
+            lambda: len(after := running.pids()) == len(before) and not set(after.values()) & set(before.values())
+        )
+        status = await running.until_status(lambda s: all((e["report"] or {}).get("live") for e in s.values()))
+        assert {entry["restarts"] for entry in status.values()} == {1}
+        await eventually(lambda: sum("restarted at once" in line for line in running.output) == len(before))
+
+        last = running.pids()
+        running.process.send_signal(signal.SIGINT)
+        await eventually(lambda: running.process.returncode is not None)
+        assert running.process.returncode == 0
+        assert not any(alive(pid) for pid in last.values())
+    assert not (tmp_path / ".diem" / "processes.json").exists()
+    assert not (tmp_path / ".diem" / "control.sock").exists()
+    assert running.output[-1] == "stopped"
+
+
+async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_one_starts(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast") as running:
+        children = running.pids()
+        running.process.kill()
+        await running.process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in children.values()), seconds=2)
+    code, _, err = await diem("status", cwd=tmp_path)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "diem is not up in" in err
+    async with up(tmp_path) as running:
+        assert await running.status()
+
+
+async def test_data_that_is_put_is_watched_and_the_name_need_not_be_there_before(tmp_path: Path) -> None:
+    async with up(tmp_path):
+        watching = await asyncio.create_subprocess_exec(
+            *DIEM,
+            *("watch", "/my/endpoint", "--json"),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        async with asyncio.timeout(20):
+            assert b"/my/endpoint is not in the catalogue" in await watching.stderr.readline()
+            while json.loads(await watching.stdout.readline())["event"] != "subscribed":
+                pass
+            code, out, err = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=CSV)
+            assert code == 0, err
+            version = int(out.split()[-1])
+            while (event := json.loads(await watching.stdout.readline()))["event"] != "update":
+                pass
+            assert (event["endpoint"], event["version"]) == ("/my/endpoint", version)
+            watching.send_signal(signal.SIGINT)
+            assert await watching.wait() == 0
+            await watching.communicate()
+
+        code, out, _ = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=CSV)
+        assert (code, "already there" in out) == (0, True)
+        bad = CSV + b"2026-01-01T01:00:00Z,much\n"
+        code, _, err = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=bad)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "422" in err
+        assert "line 3" in err
+
+
+async def test_second_up_names_the_first(tmp_path: Path) -> None:
+    async with up(tmp_path) as running:
+        code, _, err = await diem("up", cwd=tmp_path)
+        assert code == 1
+        assert f"diem is already up in {tmp_path}/.diem (process {running.process.pid})" in err
+
+
+async def test_wrong_configuration_of_a_process_ends_up_with_its_one_line(tmp_path: Path) -> None:
+    (tmp_path / "diem.toml").write_text("[[source]\n")
+    code, _, err = await diem("up", "--free-ports", "--quiet", "--config", "diem.toml", cwd=tmp_path)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "data does not start" in err
+    assert "diem.toml" in err
+
+
+async def test_port_that_is_asked_for_and_taken_ends_up_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = await diem("up", "--free-ports", "--port", str(port), cwd=tmp_path)
+    assert code == 1
+    assert err == f"diem: port {port} on 127.0.0.1 is taken by another process\n"
+
+
+async def test_state_directory_with_a_long_name_works(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    async with up(deep) as running:
+        assert await running.status()
+    assert not (deep / ".diem" / "control.path").exists()

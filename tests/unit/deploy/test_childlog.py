@@ -1,0 +1,93 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.childlog import MAX_POLL_BYTES, ChildLog
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data.log"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def event(level: str, text: str, **fields: object) -> str:
+    return json.dumps({"event": text, "level": level, "timestamp": "t", "process": "data", **fields}) + "\n"
+
+
+def test_only_important_lines_are_picked_out(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, event("info", "a") + event("warning", "b", source="x", tries=2) + event("error", "c") + "plain\n")
+    assert log.poll() == ["b source=x tries=2", "c"]
+    assert log.poll() == []
+
+
+def test_what_was_there_before_is_not_told_again(path: Path) -> None:
+    append(path, event("error", "old"))
+    assert ChildLog(path).poll() == []
+
+
+def test_line_counts_when_it_is_complete(path: Path) -> None:
+    log = ChildLog(path)
+    line = event("error", "whole")
+    append(path, line[:10])
+    assert log.poll() == []
+    append(path, line[10:])
+    assert log.poll() == ["whole"]
+
+
+def test_reason_of_a_death_is_the_last_line_that_says_something(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, event("error", "odd") + "diem: port 8080 is taken\n" + event("info", "stopping"))
+    log.poll()
+    assert log.last == "port 8080 is taken"
+    log.begin()
+    assert log.last == ""
+
+
+def test_exception_is_told_by_its_last_line(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, event("critical", "process failed", exception="Traceback\n  x\nKeyError: 1"))
+    assert log.poll() == ["process failed KeyError: 1"]
+
+
+def test_long_or_unprintable_lines_are_made_harmless(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, "\x1b[2J" + "x" * 1000 + "\n")
+    log.poll()
+    assert len(log.last) == 300
+    assert log.last.startswith(" [2Jxxx")
+
+
+def test_large_log_is_kept_once_and_emptied(path: Path) -> None:
+    log = ChildLog(path, max_bytes=100)
+    append(path, event("info", "x" * 100))
+    log.poll()
+    assert path.stat().st_size == 0
+    older = path.with_name("data.log.1")
+    assert older.stat().st_size > 100
+    append(path, event("error", "after") + event("info", "y" * 100))
+    assert log.poll() == ["after"]
+    assert "after" in older.read_text()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["data.log", "data.log.1"]
+
+
+def test_flood_is_skipped_up_to_its_end(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, event("error", "early") + event("info", "z" * MAX_POLL_BYTES) + event("error", "late"))
+    assert log.poll() == ["late"]
+
+
+def test_log_that_somebody_emptied_is_followed_on(path: Path) -> None:
+    log = ChildLog(path)
+    append(path, event("error", "a") * 3)
+    log.poll()
+    path.write_text("")
+    log.poll()
+    append(path, event("error", "b"))
+    assert log.poll() == ["b"]

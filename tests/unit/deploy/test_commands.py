@@ -1,0 +1,130 @@
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import cli, run
+from deploy.reference import config_lines
+from deploy.run import UnknownProcess
+from deploy.statedir import StateDir
+from diem.process.settings import PROCESSES
+
+Diem = Callable[..., int]
+
+
+@pytest.fixture
+def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Diem:
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["diem", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.app()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code
+
+    return call
+
+
+def test_version_is_printed(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("--version") == 0
+    assert capsys.readouterr().out.startswith("diem 0.")
+
+
+def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("--help") == 0
+    out = capsys.readouterr().out
+    assert all(f" {command} " in out for command in ("up", "run", "status", "watch", "put", "config"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nonsense"], 2, "diem: No such command 'nonsense'."),
+        (["up", "--nonsense"], 2, "diem: No such option"),
+        (["up", "--mode", "z"], 2, "diem: Invalid value for '--mode': 'z' is not one of"),
+        (["up", "--servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
+        (["up", "--mode", "x-broadcast", "--servers", "0"], 2, "diem: x-broadcast runs 1 to 64"),
+        (["up", "--port", "0"], 2, "diem: Invalid value for '--port'"),
+        (["status"], 1, "diem: diem is not up in "),
+        (["watch"], 2, "diem: Missing argument 'ENDPOINT...'"),
+        (["watch", "dam/prices"], 1, "diem: 'dam/prices' is not an endpoint name"),
+        (["watch", "/a"], 1, "diem: diem is not up in "),
+        (["watch", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port], not 'x'"),
+        (["put", "/a b", "f.csv"], 1, "diem: '/a b' is not an endpoint name"),
+        (["put", "/a", "f.csv", "--url", "http://127.0.0.1:1"], 2, "diem: f.csv: No such file"),
+        (["put", "/a", "f.csv", "--format", "xml"], 2, "--format is csv or json, not xml"),
+        (["config", "nonsense"], 2, "diem: no process is called 'nonsense': there are data, broadcast, websocket"),
+        (["run", "nonsense"], 2, "diem: no process is called 'nonsense'"),
+        (["run"], 2, "diem: Missing argument 'PROCESS'"),
+    ],
+)
+def test_every_mistake_is_one_clear_line_and_an_exit_code(
+    diem: Diem, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    assert diem(*arguments) == code
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_second_up_in_a_state_directory_is_refused(
+    diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with StateDir(tmp_path / ".diem").held():
+        assert diem("up") == 1
+    assert "diem is already up in" in capsys.readouterr().err
+
+
+def test_key_that_others_may_read_is_refused(diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with StateDir(tmp_path / ".diem").held():
+        pass
+    (tmp_path / ".diem" / "write.key").chmod(0o644)
+    assert diem("up") == 2
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_wrong_environment_of_a_process_is_told_line_by_line(
+    diem: Diem, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIEM_WEBSOCKET_PROT", "1")
+    monkeypatch.setenv("DIEM_WEBSOCKT_PORT", "1")
+    assert diem("run", "websocket") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("diem: DIEM_WEBSOCK") and "DIEM_WEBSOCKET_PORT" in line for line in lines)
+
+
+def test_reference_has_every_setting_of_every_process_with_a_meaning(
+    diem: Diem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diem("config") == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in PROCESSES:
+        assert f"# {name}" in lines
+    named = [index for index, line in enumerate(lines) if line.startswith("DIEM_")]
+    assert len(named) > 25
+    assert all(len(lines[index + 1].strip()) > 10 for index in named)
+    assert "DIEM_WEBSOCKET_FEED_URL  (text; default: ws://127.0.0.1:9080/feed)" in lines
+
+
+def test_reference_of_one_process_leaves_the_others_out() -> None:
+    text = "\n".join(config_lines(["broadcast"]))
+    assert "DIEM_BROADCAST_FEED_URL" in text
+    assert "DIEM_STATE_DIR" in text
+    assert "DIEM_DATA_" not in text
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_every_process_has_settings_of_its_own(name: str) -> None:
+    assert run.settings_of(name).process == name
+
+
+def test_unknown_process_is_refused_before_anything_is_imported() -> None:
+    with pytest.raises(UnknownProcess):
+        run.program("os.path")

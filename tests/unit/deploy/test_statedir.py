@@ -1,0 +1,92 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from deploy.statedir import AlreadyUp, BadStateDir, StateDir
+from diem.process.auth import SharedKey
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_holding_creates_a_private_directory_with_private_keys(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / "a" / "state")
+    with state.held():
+        assert mode(state.path) == 0o700
+        assert mode(state.internal_key_file) == mode(state.write_key_file) == 0o600
+        assert not SharedKey.load(state.internal_key_file).matches(SharedKey.load(state.write_key_file).header)
+
+
+def test_keys_survive(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    with state.held():
+        before = state.write_key_file.read_text()
+    with state.held():
+        assert state.write_key_file.read_text() == before
+
+
+def test_directory_has_one_holder_and_the_other_is_told_who(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    with state.held():
+        state.write_processes({"pid": 4711})
+        with pytest.raises(AlreadyUp, match=r"already up .*process 4711"), StateDir(tmp_path).held():
+            pass
+    with StateDir(tmp_path).held():
+        pass
+
+
+def test_list_of_a_killed_diem_up_is_forgotten_by_the_next(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.write_processes({"pid": 4711, "up": True})
+    with state.held():
+        assert state.read_processes() == {}
+
+
+def test_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadStateDir, match="state directory"), StateDir(tmp_path / "file" / "state").held():
+        pass
+
+
+def test_list_of_processes_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    assert state.read_processes() == {}
+    state.write_processes({"pid": 1, "processes": []})
+    state.write_processes({"pid": 2})
+    assert json.loads((tmp_path / "processes.json").read_text()) == {"pid": 2}
+    assert os.listdir(tmp_path) == ["processes.json"]  # noqa: PTH208  # names are what is compared
+    state.forget_processes()
+    assert state.read_processes() == {}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_damaged_list_of_processes_counts_as_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "processes.json").write_text(content)
+    assert StateDir(tmp_path).read_processes() == {}
+
+
+def test_socket_is_in_the_directory(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    assert state.new_socket() == state.socket() == tmp_path / "control.sock"
+
+
+def test_socket_of_a_long_directory_is_elsewhere_and_found_again(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / ("x" * 120))
+    state.path.mkdir()
+    socket = state.new_socket()
+    assert len(os.fsencode(socket)) <= 100
+    assert mode(socket.parent) == 0o700
+    assert StateDir(state.path).socket() == socket
+    socket.write_text("")
+    state.remove_socket()
+    assert not socket.parent.exists()
+    assert not any(state.path.iterdir())
+
+
+def test_socket_that_a_killed_diem_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "control.sock").write_text("")
+    StateDir(tmp_path).new_socket()
+    assert not (tmp_path / "control.sock").exists()

@@ -10,7 +10,8 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench faults docs lock clean install install-test page client-test chromium
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence faults docs lock clean \
+  install install-test page client-test chromium
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
@@ -42,8 +43,11 @@ e2e: page chromium
 client-test: client/node_modules/.installed
 	@cd client && ../deploy/node.sh npm test --silent
 
-bench-%: install-test
-	@$(PY) -m tests.bench.$(subst -,_,$*)
+bench-fanout: install-test
+	@$(PY) -m tests.bench.fanout
+
+bench-convergence: install-test
+	@$(PY) -m tests.load.convergence
 
 bench: bench-fanout bench-convergence
 

@@ -116,11 +116,22 @@ async def running(
     servers: int | None = None,
     options: tuple[str, ...] = (),
 ) -> AsyncIterator[Running]:
-    """Start the system with the given ``diem.toml`` (without sources unless it names some) and wait for it."""
+    """Start the system with the given ``diem.toml`` (no sources unless it names some) and wait for it."""
     state_dir = directory / "state"
     file = directory / "diem.toml"
     file.write_text(config)
-    argv = ["up", "--mode", mode, "--state-dir", str(state_dir), "--config", str(file), "--quiet", "--free-ports", *options]
+    argv = [
+        "up",
+        "--mode",
+        mode,
+        "--state-dir",
+        str(state_dir),
+        "--config",
+        str(file),
+        "--quiet",
+        "--free-ports",
+        *options,
+    ]
     if servers is not None:
         argv += ["--servers", str(servers)]
     up = await asyncio.create_subprocess_exec(

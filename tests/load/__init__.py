@@ -1,0 +1,1 @@
+"""The load harness: clients, writes and faults for a running system, judged by the oracle."""

@@ -1,0 +1,169 @@
+"""The process of the load clients: takes orders as JSON lines on its standard input, answers on its standard output.
+
+The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` says what everybody should reach, and
+``{"finish": folder}`` ends the run: the histories are written there. When the input ends, so does the process.
+"""
+
+import asyncio
+import gc
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from time import monotonic, process_time
+from typing import Any
+
+import httpx
+import orjson
+import uvloop
+from pydantic import BaseModel
+
+from tests.load.client import LoadClient, Server
+from tests.load.probe import ProbeClient
+from tests.oracle.history import Kind, write_client
+
+REPORT_SECONDS = 0.5
+SETTLE_SECONDS = 0.5
+ORDER_BYTES = 16 * 1024 * 1024
+
+
+class Plan(BaseModel, frozen=True):
+    """Who connects where, and looks at what."""
+
+    servers: list[tuple[str, int, str]]
+    """Host, port and path."""
+    rest: str
+    """Base URL of the Data Service, for the probes."""
+    endpoints: list[str]
+    clients: int = 500
+    subscriptions: int = 10
+    addresses: int = 16
+    """Loopback addresses that the clients are spread over."""
+    probes: int = 0
+    """How many of the clients fetch what they are told of."""
+    churn_seconds: float = 0.0
+    """Mean time between two endpoint swaps of one client; 0 = never."""
+    filtered: bool = False
+    """The clients are sent everything (all-to-all)."""
+    start_seconds: float = 2.0
+    """The first connections are spread over this time."""
+    seed: int = 0
+
+
+class Crowd:
+    """All clients of the process."""
+
+    def __init__(self, plan: Plan, http: httpx.AsyncClient) -> None:
+        self.plan = plan
+        self.random = Random(plan.seed)
+        self.expected: dict[bytes, int] = {}
+        self.churn_seconds = plan.churn_seconds
+        servers = [Server(*server) for server in plan.servers]
+        self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
+
+    def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> LoadClient:
+        name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
+        wants = self.random.sample(self.plan.endpoints, self.plan.subscriptions)
+        random = Random(self.random.random())
+        if number < self.plan.probes:
+            return ProbeClient(name, address, servers, wants, random, filtered=self.plan.filtered, http=http)
+        return LoadClient(name, address, servers, wants, random, filtered=self.plan.filtered)
+
+    def start(self) -> None:
+        """Connect everybody."""
+        for client in self.clients:
+            client.start(self.random.random() * self.plan.start_seconds)
+
+    def churn(self, seconds: float) -> None:
+        """As many swaps as fall into ``seconds``."""
+        if not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
+            return
+        for client in self.clients:
+            if self.random.random() < seconds / self.churn_seconds:
+                wants = {endpoint.decode() for endpoint in client.wants}
+                others = [name for name in self.random.sample(self.plan.endpoints, len(wants) + 1) if name not in wants]
+                client.swap(self.random.choice(sorted(wants)), others[0])
+
+    def behind(self) -> int:
+        """Pairs of client and endpoint that are below what is expected, unconnected clients' included."""
+        expected = self.expected
+        return sum(
+            client.level(endpoint) < expected.get(endpoint, 0) for client in self.clients for endpoint in client.wants
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """How things are now."""
+        links = [client.link for client in self.clients if client.link]
+        return {
+            "connected": sum(link.welcomed for link in links),
+            "live": sum(link.live for link in links),
+            "raw": sum(client.raw for client in self.clients) + sum(link.updates for link in links),
+            "events": sum(len(client.rows) for client in self.clients),
+            "refused": sum(client.refused for client in self.clients),
+            "fetches": sum(client.fetches for client in self.clients if isinstance(client, ProbeClient)),
+            "behind": self.behind() if self.expected else None,
+            "cpu": round(process_time(), 3),
+        }
+
+
+async def serve() -> None:
+    """Run until told to finish."""
+    loop = asyncio.get_running_loop()
+    orders = asyncio.StreamReader(limit=ORDER_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    plan = Plan.model_validate_json(await orders.readline())
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=plan.rest, timeout=10, trust_env=False))
+        crowd = Crowd(plan, http)
+        crowd.start()
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        ticking = tasks.create_task(_tick(crowd))
+        await _obey(crowd, orders)
+        ticking.cancel()
+
+
+async def _obey(crowd: Crowd, orders: asyncio.StreamReader) -> None:
+    while line := await orders.readline():
+        order = orjson.loads(line)
+        if "expect" in order:
+            crowd.expected = {name.encode(): version for name, version in order["expect"].items()}
+        elif "churn" in order:
+            crowd.churn_seconds = order["churn"]
+        elif "finish" in order:
+            await _finish(crowd, Path(order["finish"]))
+            return
+
+
+async def _tick(crowd: Crowd) -> None:
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        crowd.churn(REPORT_SECONDS)
+        now = monotonic()
+        for client in crowd.clients:
+            client.watch(now)
+        _say(crowd.figures())
+
+
+async def _finish(crowd: Crowd, folder: Path) -> None:
+    end = monotonic()
+    figures = crowd.figures()
+    for client in crowd.clients:
+        if client.link:
+            client.record(Kind.RAW, code=client.link.updates, time=end)
+        client.leave()
+    await asyncio.sleep(SETTLE_SECONDS)
+    for client in crowd.clients:
+        # What happened after the end of observation is no longer judged.
+        write_client(folder, client.name, (event for event in client.events() if event.time <= end))
+    _say({**figures, "end": end})
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(orjson.dumps(message).decode() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    # Nothing here is cyclic garbage worth a pause: what is recorded stays until the end.
+    gc.disable()
+    uvloop.run(serve())

@@ -1,0 +1,98 @@
+"""The runner's end of the client process: its plan, its orders, and the figures that it reports."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from tests.load.clients import ORDER_BYTES, Plan
+
+POLL_SECONDS = 0.1
+FINISH_SECONDS = 120.0
+
+
+class CrowdLost(Exception):
+    """The client process ended before its time; its own words are on standard error."""
+
+
+class Crowd:
+    """A process of load clients. Use it as an asynchronous context; it ends with it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.figures: dict[str, Any] = {}
+        """The last report: see :meth:`tests.load.clients.Crowd.figures`."""
+        self._plan = plan
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.load.clients", stdin=pipe, stdout=pipe, limit=ORDER_BYTES
+        )
+        self._reading = asyncio.create_task(self._read())
+        await self._send(self._plan.model_dump_json().encode())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        if self._process.stdin:
+            # The end of its input is the end of the process.
+            self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 5)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        if self._reading:
+            await self._reading
+
+    async def until(self, condition: Callable[[dict[str, Any]], bool], within: float) -> bool:
+        """Wait until the figures satisfy ``condition``; False when they do not ``within`` seconds."""
+        limit = monotonic() + within
+        while not (self.figures and condition(self.figures)):
+            self._check()
+            if monotonic() > limit:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def expect(self, versions: dict[str, int]) -> None:
+        """Tell the clients what everybody should reach: from the next report on, ``behind`` counts who has not."""
+        self.figures = {}
+        await self._send(orjson.dumps({"expect": versions}))
+
+    async def churn(self, seconds: float) -> None:
+        """Change the mean time between two endpoint swaps of a client; 0 ends them."""
+        await self._send(orjson.dumps({"churn": seconds}))
+
+    async def finish(self, folder: Path) -> float:
+        """End the run and have the histories written below ``folder``; returns when observation ended."""
+        await self._send(orjson.dumps({"finish": str(folder)}))
+        if not await self.until(lambda figures: "end" in figures, FINISH_SECONDS):
+            raise CrowdLost("the clients did not write their histories in time")
+        return float(self.figures["end"])
+
+    def _check(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            raise CrowdLost("the client process has ended")
+
+    async def _send(self, order: bytes) -> None:
+        self._check()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + b"\n")
+        await self._process.stdin.drain()
+
+    async def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            self.figures = orjson.loads(line)

@@ -1,0 +1,80 @@
+"""A load client that fetches, as the SDK does: what it holds is what REST gave it last."""
+
+import asyncio
+from random import Random
+from time import monotonic
+
+import httpx
+
+from tests.load.client import LoadClient, Server
+from tests.oracle.history import Kind
+
+RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
+
+
+class ProbeClient(LoadClient):
+    """Fetches an endpoint when it was told of it, one fetch an endpoint at a time, until held >= told."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        servers: list[Server],
+        wants: list[str],
+        random: Random,
+        *,
+        filtered: bool,
+        http: httpx.AsyncClient,
+    ) -> None:
+        super().__init__(name, address, servers, wants, random, filtered=filtered)
+        self.held: dict[bytes, int] = {}
+        self.fetches = 0
+        self._http = http
+        self._fetching: dict[bytes, asyncio.Task[None]] = {}
+        self._stale: set[bytes] = set()
+
+    def level(self, endpoint: bytes) -> int:
+        return self.held.get(endpoint, 0)
+
+    def known(self, endpoint: bytes) -> int:
+        return self.held.get(endpoint, 0)
+
+    def changed(self, endpoint: bytes) -> None:
+        if endpoint in self._fetching:
+            # The answer under way may be from before this: look again when it is there.
+            self._stale.add(endpoint)
+            return
+        task = asyncio.get_running_loop().create_task(self._fetch(endpoint))
+        self._fetching[endpoint] = task
+        task.add_done_callback(lambda _: self._fetching.pop(endpoint, None))
+
+    def leave(self) -> None:
+        super().leave()
+        for task in self._fetching.values():
+            task.cancel()
+
+    async def _fetch(self, endpoint: bytes) -> None:
+        failures = 0
+        while True:
+            self._stale.discard(endpoint)
+            version = await self._version(endpoint)
+            if version is not None and version > self.held.get(endpoint, 0):
+                self.held[endpoint] = version
+                # An update that REST was faster with is dropped when it comes.
+                self.told[endpoint] = max(version, self.told.get(endpoint, 0))
+                self.record(Kind.HELD, endpoint, version, time=monotonic())
+            if version is not None and self.held.get(endpoint, 0) >= self.told.get(endpoint, 0):
+                if endpoint not in self._stale:
+                    return
+                continue
+            await asyncio.sleep(self._random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
+            failures += 1
+
+    async def _version(self, endpoint: bytes) -> int | None:
+        """The version that REST has, of data or of a deletion; None when it could not be asked or knows nothing."""
+        self.fetches += 1
+        try:
+            answer = await self._http.get(f"/v1/data{endpoint.decode()}")
+        except httpx.HTTPError:
+            return None
+        return int(answer.json()["version"]) if answer.status_code in (200, 410) else None

@@ -1,0 +1,91 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.load.client import LoadClient, Server
+from tests.oracle import Event, History, Kind, judge
+from tests.oracle.history import Accepted
+from tests.support.small import System, small_system
+
+
+def client_of(system: System, *wants: str, filtered: bool = False) -> LoadClient:
+    server = Server("127.0.0.1", system.settings.port, "/ws")
+    return LoadClient("1", "127.0.0.9", [server], list(wants), Random(1), filtered=filtered)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def kinds(client: LoadClient) -> list[str]:
+    return [event.kind for event in client.events()]
+
+
+def events(client: LoadClient, kind: Kind) -> list[Event]:
+    return [event for event in client.events() if event.kind == kind]
+
+
+async def test_client_records_what_it_is_told_once(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        first = system.feed.put("/a")
+        client = client_of(system, "/a", "/b")
+        client.start(0)
+        await until(lambda: client.told)
+        second = system.feed.put("/a")
+        await until(lambda: client.level(b"/a") == second)
+        client.leave()
+        await until(lambda: "close" in kinds(client))
+        assert [event.version for event in events(client, Kind.UPDATE)] == [first, second]
+        assert kinds(client)[:5] == ["open", "subscribe", "subscribe", "subscribed", "subscribed"]
+        assert events(client, Kind.RAW)[0].code == 2
+        accepted = [Accepted("/a", version, 0) for version in (first, second)]
+        assert judge(History(accepted, {"1": client.events()}, client.events()[-1].time)).clean
+
+
+async def test_client_comes_back_with_the_versions_that_it_holds(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        client = client_of(system, "/a")
+        version = system.feed.put("/a")
+        client.start(0)
+        await until(lambda: client.told)
+        assert client.link
+        client.link.abort()
+        await until(lambda: kinds(client).count("subscribed") == 2)
+        assert [event.version for event in events(client, Kind.SUBSCRIBE)] == [0, version]
+        assert len(events(client, Kind.UPDATE)) == 1
+        client.leave()
+
+
+async def test_swapped_endpoint_is_asked_for_before_the_old_one_is_left(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        client = client_of(system, "/a")
+        client.start(0)
+        await until(lambda: "subscribed" in kinds(client))
+        client.swap("/a", "/b")
+        await until(lambda: "unsubscribed" in kinds(client))
+        version = system.feed.put("/a", "/b")
+        await until(lambda: client.told)
+        assert client.told == {b"/b": version}
+        assert kinds(client)[3:] == ["subscribe", "unsubscribe", "subscribed", "unsubscribed", "update"]
+        client.leave()
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+async def test_foreign_updates_are_counted_and_recorded_only_without_the_filter(
+    tmp_path: Path, *, filtered: bool
+) -> None:
+    async with small_system(tmp_path, mode="all-to-all") as system:
+        client = client_of(system, "/a", filtered=filtered)
+        client.start(0)
+        await until(lambda: "subscribed" in kinds(client))
+        system.feed.put("/b", "/a")
+        await until(lambda: client.level(b"/a"))
+        assert client.link
+        assert client.link.updates == 2
+        assert (client.level(b"/b") == 0) is filtered
+        client.leave()

@@ -1,0 +1,102 @@
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import httpx
+import orjson
+import pytest
+
+from tests.load import writes
+from tests.load.writes import Writer, WriteRefused
+
+NAMES = [f"/e/{number}" for number in range(60)]
+
+
+class Service:
+    """A Data Service of one line: gives out versions, remembers keys, and fails as it is told."""
+
+    def __init__(self, *faults: Callable[[httpx.Request], httpx.Response]) -> None:
+        self.keys: list[str] = []
+        self._faults = list(faults)
+        self._answers: dict[str, httpx.Response] = {}
+        self._version = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        key = request.headers["Idempotency-Key"]
+        self.keys.append(key)
+        if self._faults:
+            return self._faults.pop(0)(request)
+        if key not in self._answers:
+            self._version += 1
+            names = [dataset["endpoint"] for dataset in orjson.loads(request.content)["datasets"]]
+            accepted = [{"endpoint": name, "version": self._version, "changed": True} for name in names]
+            self._answers[key] = httpx.Response(200, json={"accepted": accepted})
+        return self._answers[key]
+
+
+def lost(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("gone", request=request)
+
+
+def status(code: int) -> Callable[[httpx.Request], httpx.Response]:
+    return lambda _: httpx.Response(code, headers={"Retry-After": "0"}, text="no")
+
+
+def writer(service: Service) -> Writer:
+    return Writer("http://x", "key", NAMES, Random(1), rate=1e6, transport=httpx.MockTransport(service))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "RETRY_SECONDS", 0.0)
+
+
+async def test_every_endpoint_is_written_in_batches_within_the_limit() -> None:
+    service = Service()
+    one = writer(service)
+    await one.put_all()
+    assert [change.endpoint for change in one.accepted] == NAMES
+    assert len(service.keys) == 2
+
+
+async def test_lost_answer_is_asked_for_again_with_the_same_key_and_remembered_as_uncertain() -> None:
+    service = Service(lost, status(503))
+    one = writer(service)
+    await one.put_all()
+    assert len(set(service.keys[:3])) == 1
+    assert [write.endpoint for write in one.uncertain] == NAMES[:50]
+    assert len(one.accepted) == len(NAMES)
+    assert one.statuses == {"ReadError": 1, "503": 1, "200": 2}
+
+
+async def test_refusal_of_a_valid_write_ends_the_run() -> None:
+    with pytest.raises(WriteRefused, match="422"):
+        await writer(Service(status(422))).put_all()
+
+
+async def test_service_that_never_takes_a_write_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "GIVE_UP_SECONDS", 0.0)
+    with pytest.raises(WriteRefused, match="no 2xx"):
+        await writer(Service(status(503))).put_all()
+
+
+async def test_held_writer_begins_nothing() -> None:
+    service = Service()
+    one = writer(service)
+    with one.held():
+        task = asyncio.create_task(one.put_all())
+        await asyncio.sleep(0)
+        assert service.keys == []
+    await task
+    assert len(one.accepted) == len(NAMES)
+
+
+async def test_writes_at_a_rate_repeat_some_requests_and_count_changes_once() -> None:
+    service = Service()
+    one = writer(service)
+    # Without deletions, which this service does not know.
+    await one.run(writes.BATCH * (writes.DELETE_EVERY - 1) / 1e6)
+    assert len(one.latencies) == writes.DELETE_EVERY - 1
+    assert len(service.keys) == writes.DELETE_EVERY
+    assert len(set(service.keys)) == writes.DELETE_EVERY - 1
+    assert one.changed_since(0) == writes.BATCH * (writes.DELETE_EVERY - 1)

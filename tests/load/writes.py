@@ -1,0 +1,167 @@
+"""The writer: bulk writes at a steady rate, open loop, each repeated under its Idempotency-Key until it is answered."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from time import monotonic
+from typing import Any
+
+import httpx
+import orjson
+
+from tests.oracle.history import Accepted, Uncertain
+
+BATCH = 50
+WORKERS = 8
+"""Requests under way at once. What is due meanwhile waits, and its latency counts from when it was due."""
+TIMEOUT_SECONDS = 10.0
+GIVE_UP_SECONDS = 60.0
+RETRY_SECONDS = 0.5
+REPEAT_EVERY = 20
+"""Every so many requests one is sent again after its 2xx: the same key must get the same versions."""
+DELETE_EVERY = 25
+"""After every so many requests one endpoint is deleted; a later write makes it anew."""
+_RETRIED = {408, 429, 500, 502, 503, 504}
+
+
+class WriteRefused(Exception):
+    """The Data Service refused a write that is valid, or did not take it within a minute."""
+
+
+class Writer:
+    """Changes endpoints of a Data Service and remembers what was accepted when.
+
+    ``rate`` counts updates a second. A write whose answer was lost is repeated with the same key, and the lost attempt
+    is kept as :class:`Uncertain`: a wiped store may have forgotten the key.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        write_key: str,
+        endpoints: Sequence[str],
+        random: Random,
+        *,
+        rate: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.accepted: list[Accepted] = []
+        self.uncertain: list[Uncertain] = []
+        self.latencies: list[float] = []
+        """Seconds from when a request was due until its 2xx."""
+        self.statuses: Counter[str] = Counter()
+        self.requests = 0
+        self._endpoints = list(endpoints)
+        self._random = random
+        self._every = BATCH / rate
+        self._content = 0
+        self._going = asyncio.Event()
+        self._going.set()
+        self._http = httpx.AsyncClient(
+            base_url=base,
+            headers={"Authorization": f"Bearer {write_key}"},
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+            transport=transport,
+            limits=httpx.Limits(max_connections=WORKERS + 1),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def put_all(self) -> None:
+        """Change every endpoint once."""
+        for start in range(0, len(self._endpoints), BATCH):
+            await self._put(self._endpoints[start : start + BATCH], due=monotonic())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No request is begun within: what is due waits."""
+        self._going.clear()
+        try:
+            yield
+        finally:
+            self._going.set()
+
+    async def run(self, seconds: float) -> None:
+        """Write at the rate for ``seconds``; returns when the last write is answered."""
+        start = monotonic()
+        due = iter([start + number * self._every for number in range(round(seconds / self._every))])
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._work(due))
+
+    async def final(self) -> dict[str, int]:
+        """Version of every endpoint, deleted ones included, as REST says it."""
+        answer = await self._http.get("/v1/endpoints?gone=true")
+        answer.raise_for_status()
+        return {entry["endpoint"]: entry["version"] for entry in answer.json()["endpoints"]}
+
+    def changed_since(self, time: float) -> int:
+        """How many changes were accepted since ``time``; the answer to a repeated request is no further change."""
+        return len({(change.endpoint, change.version) for change in self.accepted if change.time >= time})
+
+    async def _work(self, due: Any) -> None:
+        for moment in due:
+            await asyncio.sleep(max(0.0, moment - monotonic()))
+            endpoints = self._random.sample(self._endpoints, min(BATCH, len(self._endpoints)))
+            if await self._put(endpoints, due=moment) % DELETE_EVERY == 0:
+                await self._delete(self._random.choice(self._endpoints))
+
+    async def _put(self, endpoints: Sequence[str], *, due: float) -> int:
+        """Returns the number of the request, from 1."""
+        self.requests += 1
+        number = self.requests
+        key, body = f"load-{self._random.getrandbits(64):016x}", self._body(endpoints)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        answer = await self._ask("PUT", "/v1/data", endpoints, headers, body)
+        self.latencies.append(monotonic() - due)
+        self._accept(answer.json()["accepted"], key)
+        if number % REPEAT_EVERY == 0:
+            again = await self._ask("PUT", "/v1/data", endpoints, headers, body)
+            self._accept(again.json()["accepted"], key)
+        return number
+
+    async def _delete(self, endpoint: str) -> None:
+        key = f"load-{self._random.getrandbits(64):016x}"
+        answer = await self._ask("DELETE", f"/v1/data{endpoint}", [endpoint], {"Idempotency-Key": key})
+        if answer.status_code == 200:
+            self._accept([answer.json()], key, gone=True)
+
+    async def _ask(
+        self, method: str, path: str, endpoints: Sequence[str], headers: dict[str, str], body: bytes = b""
+    ) -> httpx.Response:
+        give_up = monotonic() + GIVE_UP_SECONDS
+        while True:
+            await self._going.wait()
+            start = monotonic()
+            wait = self._random.random() * RETRY_SECONDS
+            try:
+                answer = await self._http.request(method, path, content=body, headers=headers)
+            except httpx.TransportError as error:
+                self.statuses[type(error).__name__] += 1
+                self.uncertain += [Uncertain(endpoint, start, monotonic()) for endpoint in endpoints]
+            else:
+                self.statuses[str(answer.status_code)] += 1
+                # Deleting what another worker has deleted is no fault.
+                if answer.is_success or (method == "DELETE" and answer.status_code in (404, 410)):
+                    return answer
+                if answer.status_code not in _RETRIED:
+                    raise WriteRefused(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
+                wait += float(answer.headers.get("Retry-After", 0))
+            if monotonic() > give_up:
+                raise WriteRefused(f"{method} {path}: no 2xx within {GIVE_UP_SECONDS:.0f} s, but {dict(self.statuses)}")
+            await asyncio.sleep(wait)
+
+    def _accept(self, items: list[dict[str, Any]], key: str, *, gone: bool = False) -> None:
+        now = monotonic()
+        self.accepted += [Accepted(item["endpoint"], item["version"], now, gone, key) for item in items]
+
+    def _body(self, endpoints: Sequence[str]) -> bytes:
+        self._content += 1
+        points = [{"time": f"2026-01-01T0{hour}:00:00Z", "value": self._content + hour / 10} for hour in range(4)]
+        shared = {"unit": "MW", "resolution": "PT1H", "points": points}
+        return orjson.dumps({"datasets": [{"endpoint": endpoint, **shared} for endpoint in endpoints]})

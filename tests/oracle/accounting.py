@@ -1,0 +1,40 @@
+"""I1 on the store's side, and I14: does what the processes say at the end add up with what was accepted?"""
+
+from collections.abc import Iterable, Iterator
+
+from tests.oracle.history import Accepted, Fault, Snapshot
+from tests.oracle.ledger import Ledger
+from tests.oracle.violations import KeyTwice, StoreLost, Unaccounted
+
+WIPE = "wipe-store"
+"""The fault that takes accepted changes, and the memory of request keys, away on purpose."""
+
+
+def check_store(ledger: Ledger, final: dict[str, int] | None) -> Iterator[StoreLost]:
+    """I1: REST ends at the latest accepted version of every endpoint, or at a later one whose answer was lost."""
+    if final is None:
+        return
+    for name, changes in ledger.items():
+        if changes.versions and final.get(name, 0) < changes.latest:
+            yield StoreLost("", name, (final.get(name, 0), changes.latest), (changes.times[-1],))
+
+
+def check_keys(accepted: Iterable[Accepted], faults: Iterable[Fault]) -> Iterator[KeyTwice]:
+    """I1: requests with one Idempotency-Key got one version per endpoint, unless the store was wiped between them."""
+    wipes = [fault for fault in faults if fault.kind == WIPE]
+    first: dict[tuple[str, str], Accepted] = {}
+    for change in accepted:
+        if not change.key:
+            continue
+        before = first.setdefault((change.key, change.endpoint), change)
+        wiped = any(before.time <= wipe.end and wipe.start <= change.time for wipe in wipes)
+        if before.version != change.version and not wiped:
+            versions, times = (before.version, change.version), (before.time, change.time)
+            yield KeyTwice("", change.endpoint, versions, times)
+
+
+def check_accounts(snapshots: Iterable[Snapshot]) -> Iterator[Unaccounted]:
+    """I14: every update that a process consumed was forwarded, not subscribed, stale or bad."""
+    for process, consumed, *outcomes in snapshots:
+        if consumed != sum(outcomes):
+            yield Unaccounted(process, "", (consumed, sum(outcomes)))

@@ -1,0 +1,113 @@
+"""I1, I2 and I5 for one interest: was the subscriber ever too far behind what had been accepted, and how far?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from tests.oracle.history import Fault
+from tests.oracle.interest import Interest
+from tests.oracle.ledger import Endpoint
+from tests.oracle.violations import Away, BarrierBroken, Behind, Bounds, NotConverged, Violation
+from tests.oracle.windows import Window, deadline, touches
+
+
+@dataclass
+class Lags:
+    """How far subscribers were behind, in seconds from the acceptance of a version to the client's event for it."""
+
+    steady: list[float] = field(default_factory=list)
+    """Outside faults, their healing, and the client's own suspensions: the distribution of T_conv."""
+    arrival: list[float] = field(default_factory=list)
+    """From ``subscribed`` to the update that was due then."""
+    faults: dict[Fault, float] = field(default_factory=dict)
+    """The longest time behind of any subscriber during a fault and its healing."""
+
+
+class Convergence:
+    """Judges interests one by one. A suspension of the client, like a fault, moves deadlines to its end + T_heal."""
+
+    def __init__(self, bounds: Bounds, faults: list[Fault]) -> None:
+        self.lags = Lags(faults=dict.fromkeys(faults, 0.0))
+        self._bounds = bounds
+        self._faults: list[Window] = sorted((fault.start, fault.end) for fault in faults)
+
+    def check_behind(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[Behind]:
+        """I2: the worst delay beyond its deadline, if there is one. Also collects the lags of every version."""
+        windows = self._windows(interest)
+        worst, excess = None, 0.0
+        for version, since, kept in _obligations(interest, changes):
+            if kept < inf:
+                self._collect(since, kept, windows, interest)
+            end = min(kept, interest.until)
+            if end - since <= self._bounds.t_conv:
+                continue
+            limit = deadline(since, self._bounds.t_conv, windows, self._bounds.t_heal)
+            if end - limit > excess:
+                excess = end - limit
+                worst = Behind(client, interest.endpoint, (version,), (since, limit, end))
+        if worst:
+            yield worst
+
+    def check_away(self, client: str, interest: Interest) -> Iterator[Away]:
+        """I2: a disconnected client, or one told live:false, is back within T_heal, or within T_heal after a fault."""
+        for start, end in interest.suspended:
+            limit = deadline(start, self._bounds.t_heal, self._faults, self._bounds.t_heal)
+            if end > limit:
+                yield Away(client, interest.endpoint, (), (start, limit, end))
+
+    def check_barrier(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[BarrierBroken]:
+        """I5: what was retained or accepted when ``subscribed`` came is known in time, unless the client left."""
+        for time, stated in interest.barriers:
+            owed = max(stated, changes.latest_at(time))
+            kept = next((at for at, version in interest.steps if version >= owed), inf)
+            # The suspension that this very reply ended is no excuse: the retained update follows at once.
+            later = [window for window in interest.suspended if window[1] > time]
+            limit = deadline(time, self._bounds.t_conv, sorted(self._faults + later), self._bounds.t_heal)
+            if min(kept, interest.until) > limit:
+                yield BarrierBroken(client, interest.endpoint, (stated, owed), (time, limit))
+
+    def check_final(
+        self, client: str, interest: Interest, changes: Endpoint, final: int | None
+    ) -> Iterator[NotConverged]:
+        """I1: who is subscribed when everything is quiet knows the latest version, and what REST says."""
+        latest = max(changes.latest, final or 0)
+        if interest.at_end and interest.level < latest:
+            yield NotConverged(client, interest.endpoint, (interest.level, latest), (interest.until,))
+
+    def check(self, client: str, interest: Interest, changes: Endpoint, final: int | None) -> Iterator[Violation]:
+        """All of them."""
+        yield from self.check_behind(client, interest, changes)
+        yield from self.check_away(client, interest)
+        yield from self.check_barrier(client, interest, changes)
+        yield from self.check_final(client, interest, changes, final)
+
+    def _windows(self, interest: Interest) -> list[Window]:
+        return sorted(self._faults + interest.suspended) if interest.suspended else self._faults
+
+    def _collect(self, since: float, kept: float, windows: list[Window], interest: Interest) -> None:
+        lag = kept - since
+        if not windows or not touches(since, kept, windows, self._bounds.t_heal):
+            (self.lags.arrival if since == interest.since else self.lags.steady).append(lag)
+            return
+        for fault in self.lags.faults:
+            if touches(since, kept, [(fault.start, fault.end)], self._bounds.t_heal):
+                self.lags.faults[fault] = max(lag, self.lags.faults[fault])
+
+
+def _obligations(interest: Interest, changes: Endpoint) -> Iterator[tuple[int, float, float]]:
+    """(version, since when it is owed, when it or a later one was known) for all that the interest is owed.
+
+    Of what was accepted before the interest began only the latest counts: it implies the others.
+    """
+    since, until, steps = interest.since, interest.until, interest.steps
+    versions, times = changes.versions, changes.times
+    step, count = 0, len(steps)
+    for index in range(changes.at_or_after(changes.latest_at(since)), len(versions)):
+        accepted = times[index]
+        if accepted > until:
+            continue
+        version = versions[index]
+        while step < count and steps[step][1] < version:
+            step += 1
+        owed = max(accepted, since)
+        yield version, owed, max(owed, steps[step][0]) if step < count else inf

@@ -1,0 +1,187 @@
+"""What a run leaves behind: accepted changes, every client's events, faults; kept as JSON Lines, one file a client.
+
+All times are seconds of one machine's monotonic clock, so that they compare between the processes of a run.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+
+class Kind(StrEnum):
+    """What happened at a client."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    """``code`` is the close code; :data:`LEFT` when the client went for good, by its own wish."""
+    SUBSCRIBE = "subscribe"
+    """The request was sent; ``version`` is the known version in it."""
+    SUBSCRIBED = "subscribed"
+    """The reply; ``version`` is the one that it states (0 for null)."""
+    REJECTED = "rejected"
+    UNSUBSCRIBE = "unsubscribe"
+    """The request was sent: from here on nothing is owed, though updates may come until the reply."""
+    UNSUBSCRIBED = "unsubscribed"
+    UPDATE = "update"
+    """Passed the drop rule: the application was told."""
+    HELD = "held"
+    """A client that fetches holds this version now."""
+    RESYNC = "resync"
+    STATUS = "status"
+    """``code`` is 1 for live; without an endpoint it speaks for all of them."""
+    RAW = "raw"
+    """``code`` update frames were counted on the wire of the connection that ends here, before the filter."""
+
+
+LEFT = 0
+"""Code of a ``close`` that the client wanted: nothing is promised to it from then on."""
+
+
+class Accepted(NamedTuple):
+    """A change that the Data Service answered with 2xx."""
+
+    endpoint: str
+    version: int
+    time: float
+    """When the answer was read."""
+    gone: bool = False
+    key: str = ""
+    """The Idempotency-Key of the request."""
+
+
+class Uncertain(NamedTuple):
+    """A write whose answer never came: it may have been accepted once."""
+
+    endpoint: str
+    start: float
+    end: float
+
+
+class Event(NamedTuple):
+    """One event of one client; :class:`Kind` says what the fields mean."""
+
+    time: float
+    kind: str
+    endpoint: str = ""
+    version: int = 0
+    code: int = 0
+
+
+class Fault(NamedTuple):
+    """An injected fault, from its injection until what it hit is back in service."""
+
+    kind: str
+    target: str
+    start: float
+    end: float
+
+
+class Snapshot(NamedTuple):
+    """The counters of one process at the end of a run (invariant I14); processes count in updates."""
+
+    process: str
+    consumed: int
+    forwarded: int
+    not_subscribed: int
+    stale: int
+    bad: int
+
+
+@dataclass(frozen=True)
+class History:
+    """A whole run. ``clients`` may load lazily: the oracle looks at one client at a time."""
+
+    accepted: list[Accepted]
+    clients: Mapping[str, list[Event]]
+    end: float
+    """When observation ended: everything that was promised until then can be judged."""
+    faults: list[Fault] = field(default_factory=list)
+    uncertain: list[Uncertain] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    final: dict[str, int] | None = None
+    """Version per endpoint as REST said at the end; None when it was not asked."""
+
+
+Row = TypeVar("Row", Accepted, Uncertain, Fault, Snapshot)
+
+
+class ClientFiles(Mapping[str, list[Event]]):
+    """The clients of a recorded history: a file is read when its client is looked at, and not kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
+
+    def __getitem__(self, client: str) -> list[Event]:
+        """The events of ``client`` in the order of their times."""
+        with self._files[client].open("rb") as lines:
+            return [_event(orjson.loads(line)) for line in lines]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the clients."""
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        """How many clients were recorded."""
+        return len(self._files)
+
+
+def _event(row: dict[str, Any]) -> Event:
+    get = row.get
+    return Event(row["time"], row["kind"], get("endpoint", ""), get("version", 0), get("code", 0))
+
+
+def write_client(folder: Path, client: str, events: Iterable[Event]) -> None:
+    """Write one client's events to ``folder/clients``; fields at their default are left out, except for a close."""
+    lines = []
+    for time, kind, endpoint, version, code in events:
+        row: dict[str, Any] = {"client": client, "time": time, "kind": kind}
+        if endpoint:
+            row["endpoint"] = endpoint
+        if version:
+            row["version"] = version
+        if code or kind in (Kind.CLOSE, Kind.STATUS, Kind.RAW):
+            row["code"] = code
+        lines.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+    path = folder / "clients" / f"{client}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+
+
+def write_history(folder: Path, history: History, *, clients: bool = True) -> None:
+    """Write ``history`` below ``folder``; without ``clients`` when these have been written by somebody else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_rows(folder / "accepted.jsonl", history.accepted)
+    _write_rows(folder / "uncertain.jsonl", history.uncertain)
+    _write_rows(folder / "faults.jsonl", history.faults)
+    _write_rows(folder / "snapshots.jsonl", history.snapshots)
+    (folder / "end.json").write_bytes(orjson.dumps({"end": history.end, "final": history.final}))
+    if clients:
+        for client, events in history.clients.items():
+            write_client(folder, client, events)
+
+
+def read_history(folder: Path) -> History:
+    """The history below ``folder``. Raises ``FileNotFoundError`` when there is none."""
+    end = orjson.loads((folder / "end.json").read_bytes())
+    return History(
+        accepted=_read_rows(folder / "accepted.jsonl", Accepted),
+        clients=ClientFiles(folder / "clients"),
+        end=end["end"],
+        faults=_read_rows(folder / "faults.jsonl", Fault),
+        uncertain=_read_rows(folder / "uncertain.jsonl", Uncertain),
+        snapshots=_read_rows(folder / "snapshots.jsonl", Snapshot),
+        final=end["final"],
+    )
+
+
+def _write_rows(path: Path, rows: Iterable[Accepted | Uncertain | Fault | Snapshot]) -> None:
+    path.write_bytes(b"".join(orjson.dumps(row._asdict(), option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+
+
+def _read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    with path.open("rb") as lines:
+        return [kind(**orjson.loads(line)) for line in lines]

@@ -1,0 +1,136 @@
+"""What one client wants and knows over time: its events folded into one timeline per endpoint."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.oracle.history import LEFT, Event, Kind
+from tests.oracle.ledger import Ledger
+from tests.oracle.windows import Window
+
+
+@dataclass(slots=True)
+class Interest:
+    """One client's interest in one endpoint, from its first ``subscribed`` over reconnects until it ends."""
+
+    endpoint: str
+    since: float
+    level: int
+    """The version that the client knows now."""
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    """(time, version) whenever the known version grew, from what was known at the beginning."""
+    barriers: list[tuple[float, int]] = field(default_factory=list)
+    """(time, stated version) of every ``subscribed``."""
+    suspended: list[Window] = field(default_factory=list)
+    """When the client was disconnected or told live:false, in order."""
+    until: float = 0.0
+    away_since: float | None = None
+    attached: bool = True
+    """Subscribed on the connection that is open now."""
+    at_end: bool = False
+    """The client was still subscribed, and connected, when observation ended."""
+
+    def learn(self, time: float, version: int) -> None:
+        """The client knows ``version`` now; one that is not greater changes nothing."""
+        if version > self.level:
+            self.level = version
+            self.steps.append((time, version))
+
+    def suspend(self, time: float) -> None:
+        """The promise rests from ``time`` on."""
+        if self.away_since is None:
+            self.away_since = time
+
+    def resume(self, time: float) -> None:
+        """The promise holds again."""
+        if self.away_since is not None:
+            self.suspended.append((self.away_since, time))
+            self.away_since = None
+
+
+class Timeline:
+    """Folds the events of one client; :func:`interests` is the way to use it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.finished: list[Interest] = []
+        self._ledger = ledger
+        self._active: dict[str, Interest] = {}
+        self._known: dict[str, int] = defaultdict(int)
+        self._silent: set[str] = set()
+        """Endpoints told live:false; "" stands for all."""
+
+    def take(self, event: Event) -> None:
+        """The next event."""
+        time, kind, endpoint, version, code = event
+        if kind in (Kind.UPDATE, Kind.HELD):
+            self._learn(endpoint, time, version)
+        elif kind == Kind.RESYNC:
+            # The client fetches now, and so gets at least what is accepted now.
+            self._learn(endpoint, time, self._ledger[endpoint].latest_at(time))
+        elif kind == Kind.SUBSCRIBE:
+            self._learn(endpoint, time, version)
+        elif kind == Kind.SUBSCRIBED:
+            self._subscribed(endpoint, time, version)
+        elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED):
+            self._finish(self._active.pop(endpoint, None), time)
+        elif kind == Kind.STATUS:
+            self._status(endpoint, time, live=bool(code))
+        elif kind == Kind.CLOSE:
+            self._close(time, code)
+
+    def end(self, time: float) -> None:
+        """Observation ends."""
+        for interest in self._active.values():
+            interest.at_end = interest.away_since is None
+            self._finish(interest, time)
+
+    def _learn(self, endpoint: str, time: float, version: int) -> None:
+        self._known[endpoint] = max(version, self._known[endpoint])
+        if interest := self._active.get(endpoint):
+            interest.learn(time, version)
+
+    def _subscribed(self, endpoint: str, time: float, stated: int) -> None:
+        interest = self._active.get(endpoint)
+        if interest is None:
+            known = self._known[endpoint]
+            interest = self._active[endpoint] = Interest(endpoint, time, known, steps=[(time, known)])
+        interest.barriers.append((time, stated))
+        interest.attached = True
+        if not self._silent & {"", endpoint}:
+            interest.resume(time)
+
+    def _status(self, endpoint: str, time: float, *, live: bool) -> None:
+        if not live:
+            self._silent.add(endpoint)
+        elif endpoint:
+            self._silent.discard(endpoint)
+        else:
+            self._silent.clear()
+        for interest in self._active.values():
+            if interest.attached and endpoint in ("", interest.endpoint):
+                (interest.resume if live else interest.suspend)(time)
+
+    def _close(self, time: float, code: int) -> None:
+        self._silent.clear()
+        if code == LEFT:
+            for interest in self._active.values():
+                self._finish(interest, time)
+            self._active.clear()
+        for interest in self._active.values():
+            interest.attached = False
+            interest.suspend(time)
+
+    def _finish(self, interest: Interest | None, time: float) -> None:
+        if interest is not None:
+            interest.resume(time)
+            interest.until = time
+            self.finished.append(interest)
+
+
+def interests(events: Iterable[Event], ledger: Ledger, end: float) -> list[Interest]:
+    """Every interest of the client whose events these are; ``end`` is when observation ended."""
+    timeline = Timeline(ledger)
+    for event in events:
+        timeline.take(event)
+    timeline.end(end)
+    return timeline.finished

@@ -1,0 +1,82 @@
+"""The accepted changes, arranged for the questions that the checks ask about one endpoint."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import accumulate
+
+from tests.oracle.history import Accepted, Uncertain
+
+
+class Endpoint:
+    """What was accepted for one endpoint.
+
+    Attributes:
+        versions: ascending, without repeats.
+        times: of the acceptance, beside ``versions``.
+    """
+
+    __slots__ = ("_by_time", "_known", "_latest", "_uncertain", "times", "versions")
+
+    def __init__(self, changes: Iterable[Accepted], uncertain: list[Uncertain]) -> None:
+        # The same version twice is the same change: the answer of a repeated request counts at its first time.
+        first: dict[int, float] = {}
+        for change in changes:
+            first[change.version] = min(change.time, first.get(change.version, change.time))
+        self.versions = sorted(first)
+        self.times = [first[version] for version in self.versions]
+        pairs = sorted((time, version) for version, time in first.items())
+        self._by_time = [time for time, _ in pairs]
+        self._latest = list(accumulate((version for _, version in pairs), max))
+        self._known = set(first)
+        self._uncertain = sorted(write.start for write in uncertain)
+
+    @property
+    def latest(self) -> int:
+        """The greatest accepted version; 0 before the first."""
+        return self.versions[-1] if self.versions else 0
+
+    def latest_at(self, time: float) -> int:
+        """The greatest version that was accepted until ``time``."""
+        count = bisect_right(self._by_time, time)
+        return self._latest[count - 1] if count else 0
+
+    def at_or_after(self, version: int) -> int:
+        """Index in ``versions`` of the first one that is not less than ``version``."""
+        return bisect_left(self.versions, version)
+
+    def is_accepted(self, version: int, time: float) -> bool:
+        """Whether ``version`` was accepted, or may have been by a write whose answer was lost before ``time``.
+
+        Every such write explains one version at most.
+        """
+        if version in self._known:
+            return True
+        if bisect_left(self._uncertain, time) == 0:
+            return False
+        self._uncertain.pop(0)
+        self._known.add(version)
+        return True
+
+
+class Ledger:
+    """All accepted changes by endpoint."""
+
+    def __init__(self, accepted: Iterable[Accepted], uncertain: Iterable[Uncertain] = ()) -> None:
+        changes: dict[str, list[Accepted]] = defaultdict(list)
+        writes: dict[str, list[Uncertain]] = defaultdict(list)
+        for change in accepted:
+            changes[change.endpoint].append(change)
+        for write in uncertain:
+            writes[write.endpoint].append(write)
+        names = changes.keys() | writes.keys()
+        self._endpoints = {name: Endpoint(changes[name], writes[name]) for name in names}
+        self._nothing = Endpoint((), [])
+
+    def __getitem__(self, endpoint: str) -> Endpoint:
+        """What was accepted for ``endpoint``: possibly nothing."""
+        return self._endpoints.get(endpoint, self._nothing)
+
+    def items(self) -> Iterable[tuple[str, Endpoint]]:
+        """Every endpoint with a change."""
+        return self._endpoints.items()

@@ -1,0 +1,121 @@
+"""A small DIEM in simulated time: random, and correct by construction, so that its histories must be clean."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.oracle.history import Accepted, Event, Fault, History, Kind, Snapshot
+
+TICK = 0.1
+_LATE = 2.0
+"""An update is delivered after this long at the latest: well inside T_conv."""
+_RESTART = 1012
+
+
+@dataclass
+class Client:
+    """One simulated client: holds what it was told, as the load clients do."""
+
+    wants: list[str]
+    events: list[Event] = field(default_factory=list)
+    known: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    subscribed: dict[str, float] = field(default_factory=dict)
+    """Endpoint -> since when the client is behind the latest version."""
+    away_until: float | None = 0.0
+    silent_until: float = 0.0
+    raw: int = 0
+
+    def log(self, time: float, kind: Kind, endpoint: str = "", version: int = 0, code: int = 0) -> None:
+        """Record an event."""
+        self.events.append(Event(time, kind, endpoint, version, code))
+
+
+class Simulation:
+    """Endpoints that change, clients that come and go, one fault if asked for. Deterministic by its ``random``."""
+
+    def __init__(
+        self, random: Random, *, endpoints: int, clients: int, subscriptions: int, rate: float = 0.3, churn: float = 1.0
+    ) -> None:
+        self.random = random
+        self.names = [f"/e/{number}" for number in range(endpoints)]
+        self.accepted: list[Accepted] = []
+        self._clients = [Client(random.sample(self.names, subscriptions)) for _ in range(clients)]
+        self._latest: dict[str, int] = defaultdict(int)
+        self._rate = rate
+        self._churn = churn
+        self._restless = True
+        self.frozen = False
+
+    def run(self, seconds: float, *, fault: Fault | None = None, quiet: float = 8.0) -> History:
+        """Changes for ``seconds``, then ``quiet`` seconds without, so that everybody ends at the latest versions."""
+        now = 0.0
+        while now < seconds + quiet:
+            self._restless = now < seconds
+            self.frozen = fault is not None and fault.start <= now < fault.end
+            self._tick(now)
+            now = round(now + TICK, 3)
+        for client in self._clients:
+            client.log(now, Kind.RAW, code=client.raw)
+        clients = {f"{number:03}": client.events for number, client in enumerate(self._clients)}
+        forwarded = sum(client.raw for client in self._clients)
+        snapshots = [Snapshot("websocket-1", forwarded + 3, forwarded, 2, 1, 0)]
+        faults = [fault] if fault else []
+        return History(self.accepted, clients, now, faults, [], snapshots, dict(self._latest))
+
+    def _tick(self, now: float) -> None:
+        for name in self.names:
+            if self._restless and self.random.random() < self._rate:
+                self._latest[name] = max(self._latest[name] + 1, int(now * 1000) + 1_700_000_000_000)
+                self.accepted.append(Accepted(name, self._latest[name], now, key=f"{name} {now}"))
+        for client in self._clients:
+            self._step(client, now)
+
+    def _step(self, client: Client, now: float) -> None:
+        if client.away_until is not None:
+            if now >= client.away_until and not self.frozen:
+                self._connect(client, now)
+            return
+        chance = self.random.random() / self._churn if self._restless and self._churn else 1.0
+        if chance < 0.005:
+            client.log(now, Kind.RAW, code=client.raw)
+            client.raw = 0
+            client.log(now, Kind.CLOSE, code=_RESTART)
+            client.subscribed.clear()
+            client.away_until = now + self.random.uniform(0.1, 4)
+        elif chance < 0.01 and now >= client.silent_until:
+            client.log(now, Kind.STATUS, code=0)
+            client.silent_until = now + self.random.uniform(0.1, 4)
+        elif chance < 0.03 and client.subscribed:
+            name = self.random.choice(sorted(client.subscribed))
+            client.log(now, Kind.UNSUBSCRIBED, name)
+            del client.subscribed[name]
+        elif chance < 0.1:
+            self._subscribe(client, now, self.random.choice(client.wants))
+        self._deliver(client, now)
+
+    def _connect(self, client: Client, now: float) -> None:
+        client.away_until = None
+        client.silent_until = 0.0
+        client.log(now, Kind.OPEN)
+        for name in client.wants:
+            self._subscribe(client, now, name)
+
+    def _subscribe(self, client: Client, now: float, name: str) -> None:
+        client.log(now, Kind.SUBSCRIBE, name, client.known[name])
+        client.log(now, Kind.SUBSCRIBED, name, self._latest[name])
+        client.subscribed[name] = now
+
+    def _deliver(self, client: Client, now: float) -> None:
+        if self.frozen or now < client.silent_until:
+            return
+        if client.silent_until:
+            client.silent_until = 0.0
+            client.log(now, Kind.STATUS, code=1)
+        for name, since in client.subscribed.items():
+            if self._latest[name] <= client.known[name]:
+                client.subscribed[name] = now
+            elif now - since >= _LATE or self.random.random() < 0.3:
+                client.known[name] = self._latest[name]
+                client.raw += 1
+                client.log(now, Kind.UPDATE, name, self._latest[name])
+                client.subscribed[name] = now

@@ -1,0 +1,111 @@
+"""The named ways to break a promise, each with its evidence, and the bounds that the promises are judged by."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds. The values to start from are those of docs/reliability.md section 4.1, without Kafka."""
+
+    t_conv: float = 5.0
+    t_heal: float = 15.0
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken invariant and what proves it: who, which endpoint, which versions, when."""
+
+    invariant: ClassVar[str]
+    meaning: ClassVar[str]
+
+    client: str
+    endpoint: str
+    versions: tuple[int, ...] = ()
+    times: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        """One line."""
+        versions = ", ".join(map(str, self.versions)) or "-"
+        times = ", ".join(f"{time:.3f}" for time in self.times) or "-"
+        return (
+            f"{self.invariant} {type(self).__name__}: {self.meaning}: "
+            f"client {self.client or '-'}, endpoint {self.endpoint or '-'}, versions {versions}, times {times}"
+        )
+
+
+class NotConverged(Violation):
+    """I1. Versions: what the subscriber ended at, what it should have reached. Times: the end."""
+
+    invariant = "I1"
+    meaning = "a subscriber ended below the latest accepted version"
+
+
+class StoreLost(Violation):
+    """I1. Versions: what REST said at the end, the latest accepted. Times: of the acceptance."""
+
+    invariant = "I1"
+    meaning = "an accepted change is not in the store"
+
+
+class KeyTwice(Violation):
+    """I1. Versions: the two that one Idempotency-Key got. Times: of the two answers."""
+
+    invariant = "I1"
+    meaning = "one Idempotency-Key was accepted as two versions"
+
+
+class Behind(Violation):
+    """I2. Versions: the one that was late. Times: when the promise began, its deadline, when it was kept."""
+
+    invariant = "I2"
+    meaning = "a subscriber was behind for longer than it may"
+
+
+class Away(Violation):
+    """I2. Times: since when the subscriber was disconnected or told live:false, its deadline, when it was back."""
+
+    invariant = "I2"
+    meaning = "a subscriber was not back in time"
+
+
+class OutOfOrder(Violation):
+    """I4. Versions: the one before, and the one that is not greater. Times: of the second."""
+
+    invariant = "I4"
+    meaning = "the application was told a version that is not greater"
+
+
+class BarrierBroken(Violation):
+    """I5. Versions: the one that ``subscribed`` stated, the one owed. Times: of ``subscribed``, the deadline."""
+
+    invariant = "I5"
+    meaning = "an update from before or during the subscription never came"
+
+
+class NotAccepted(Violation):
+    """I6. Versions: the one that nobody accepted. Times: of its arrival."""
+
+    invariant = "I6"
+    meaning = "a version was delivered that was never accepted"
+
+
+class NotSubscribed(Violation):
+    """I6. Versions and times: of the delivery."""
+
+    invariant = "I6"
+    meaning = "an update was delivered for an endpoint that was not subscribed"
+
+
+class AfterUnsubscribed(Violation):
+    """I6. Versions and times: of the delivery."""
+
+    invariant = "I6"
+    meaning = "an update was delivered after unsubscribed"
+
+
+class Unaccounted(Violation):
+    """I14. ``client`` is the process. Versions: consumed, and the sum of what became of it."""
+
+    invariant = "I14"
+    meaning = "consumed is not forwarded + not subscribed + stale + bad"

@@ -1,0 +1,100 @@
+"""Puts the REST interface together: routes, error handlers and the guard around them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from diem.errors import DiemError
+from diem.process import metrics
+from diem.process.auth import SharedKey
+from diem.process.clock import Clock, SystemClock
+from services.data.api import openapi, problems
+from services.data.api.data import PREFIX, DataApi, OwnerOf
+from services.data.api.guard import LOOPBACK_NAMES, Guard
+from services.data.api.page import Page
+from services.data.api.plan import Rate, ReadPlan
+from services.data.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """What the interface is told: names, page, and the plan of anonymous readers."""
+
+    page_dir: Path
+    hosts: frozenset[str] = LOOPBACK_NAMES
+    mode: str = "single"
+    servers: Sequence[Mapping[str, Any]] = ()
+    anonymous: bool = True
+    rate: Rate = field(default=Rate(20, 100))
+    loopback_rate: Rate = field(default=Rate(2000, 8000))
+
+
+class Api:
+    """The ASGI application of the public listener."""
+
+    def __init__(
+        self, store: Store, write_key: SharedKey, owner_of: OwnerOf, options: ApiOptions, clock: Clock | None = None
+    ) -> None:
+        data = DataApi(store, write_key, owner_of)
+        page = Page(options.page_dir, options.mode, options.servers)
+        description = orjson.dumps(openapi.document())
+
+        async def describe(_request: Request) -> Response:
+            return Response(description, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+
+        application = Starlette(
+            routes=[
+                Route("/v1/endpoints", data.catalogue, methods=["GET"]),
+                Route(PREFIX, data.put_bulk, methods=["PUT"]),
+                _methods(PREFIX + "/{endpoint:path}", GET=data.read, PUT=data.put, DELETE=data.delete),
+                Route("/config.json", page.config, methods=["GET"]),
+                Route("/openapi.json", describe, methods=["GET"]),
+                Route("/{path:path}", page.file, methods=["GET"]),
+            ],
+            exception_handlers={
+                DiemError: problems.on_data_error,
+                HTTPException: problems.on_http_error,
+                Exception: problems.on_defect,
+            },
+        )
+        # A redirect to a path with or without a slash would name the Host header's choice of a host.
+        application.router.redirect_slashes = False
+        self._guard = Guard(
+            application,
+            hosts=options.hosts,
+            plan=ReadPlan(options.rate, options.loopback_rate),
+            write_key=write_key,
+            anonymous=options.anonymous,
+            clock=clock or SystemClock(),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._guard(scope, receive, send)
+
+    def samples(self) -> Iterable[metrics.Sample]:
+        """The interface's metrics."""
+        return [
+            metrics.HTTP_REQUESTS.sample(count, method, str(status))
+            for (method, status), count in self._guard.requests.items()
+        ]
+
+
+def _methods(path: str, **handlers: Any) -> Route:  # noqa: ANN401
+    """One route whose handler depends on the method, so that 405 lists all of them."""
+
+    async def dispatch(request: Request) -> Response:
+        handler = handlers["GET" if request.method == "HEAD" else request.method]
+        response: Response = await handler(request)
+        return response
+
+    return Route(path, dispatch, methods=list(handlers))

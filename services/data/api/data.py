@@ -1,0 +1,177 @@
+"""The resources under ``/v1``: catalogue, one endpoint's data, single and bulk writes (docs/protocol.md section 6)."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from diem.process.auth import SharedKey
+from diem.protocol import endpoints
+from diem.protocol.versions import iso
+from services.data import datasets
+from services.data.api.bodies import idempotency_key, read_body
+from services.data.api.guard import unauthorised
+from services.data.api.negotiate import choose, has_etag, media_type
+from services.data.api.problems import problem
+from services.data.datasets.form import body as json_body
+from services.data.errors import Gone, Owned, Unknown
+from services.data.store import Accepted, Head, Store
+
+JSON: Final = "application/json"
+CSV: Final = "text/csv"
+PREFIX: Final = "/v1/data"
+
+OwnerOf = Callable[[str], str | None]
+"""The source that keeps an endpoint, if one does."""
+
+
+class DataApi:
+    """Handlers of the resources. ``owner_of`` protects what sources keep: two writers would overwrite each other."""
+
+    def __init__(self, store: Store, write_key: SharedKey, owner_of: OwnerOf) -> None:
+        self._store = store
+        self._write_key = write_key
+        self._owner_of = owner_of
+        self._catalogue: dict[bool, tuple[int, bytes]] = {}
+
+    async def catalogue(self, request: Request) -> Response:
+        """``GET /v1/endpoints``: everything that can be read; with ``?gone=true`` also what was deleted."""
+        gone = request.query_params.get("gone", "false")
+        if gone not in {"true", "false"}:
+            return problem(400, "bad_query", "gone is true or false")
+        include_gone = gone == "true"
+        sequence = self._store.changes.sequence
+        etag = f'"{self._store.id[:8]}-{sequence}-{gone}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        if has_etag(request.headers.get("if-none-match"), etag):
+            return Response(status_code=304, headers=headers)
+        cached = self._catalogue.get(include_gone)
+        if cached is None or cached[0] != sequence:
+            listed = [_entry(head) for head in self._store.heads() if include_gone or not head.gone]
+            cached = self._catalogue[include_gone] = (sequence, orjson.dumps({"endpoints": listed}))
+        return Response(cached[1], headers=headers, media_type=JSON)
+
+    async def read(self, request: Request) -> Response:
+        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store."""
+        endpoint = _endpoint(request)
+        head = self._store.head(endpoint)
+        if head is None:
+            raise Unknown(endpoint)
+        if head.gone:
+            raise Gone(endpoint, head.version)
+        chosen = choose(request.headers.get("accept"), (JSON, CSV))
+        if chosen is None:
+            return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
+        condition = request.headers.get("if-none-match")
+        if has_etag(condition, _etag(head.version, chosen)):
+            return Response(status_code=304, headers=_headers(head.version, chosen))
+        stored = await self._store.read(endpoint)
+        if chosen == CSV:
+            content = datasets.render_csv(stored.content)
+            media = "text/csv; charset=utf-8; header=present"
+        else:
+            content = json_body(endpoint, stored.version, stored.changed_ms, stored.content)
+            media = JSON
+        return Response(content, headers={**_headers(stored.version, chosen), "Content-Type": media})
+
+    async def put(self, request: Request) -> Response:
+        """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
+        refused = self._unauthorised(request)
+        if refused is not None:
+            return refused
+        endpoint = _endpoint(request)
+        self._refuse_owned(endpoint)
+        kind = media_type(request.headers.get("content-type"))
+        if kind not in {JSON, CSV}:
+            return _unsupported(f"{JSON} or {CSV}")
+        body = await read_body(request, datasets.MAX_DATASET_BYTES)
+        dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
+        (accepted,) = await self._store.put([dataset], key=idempotency_key(request, body))
+        return _json(_answer(accepted))
+
+    async def put_bulk(self, request: Request) -> Response:
+        """``PUT /v1/data``: up to 50 datasets, all or none."""
+        refused = self._unauthorised(request)
+        if refused is not None:
+            return refused
+        if media_type(request.headers.get("content-type")) != JSON:
+            return _unsupported(JSON)
+        body = await read_body(request, datasets.MAX_BULK_BYTES)
+        parsed = datasets.parse_bulk(body)
+        for dataset in parsed:
+            self._refuse_owned(dataset.endpoint)
+        accepted = await self._store.put(parsed, key=idempotency_key(request, body))
+        return _json({"accepted": [_answer(one) for one in accepted]})
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE /v1/data/{endpoint}``: the endpoint is gone; a later PUT makes it anew."""
+        refused = self._unauthorised(request)
+        if refused is not None:
+            return refused
+        endpoint = _endpoint(request)
+        self._refuse_owned(endpoint)
+        accepted = await self._store.delete(endpoint, key=idempotency_key(request, b""))
+        return _json(_answer(accepted))
+
+    def _unauthorised(self, request: Request) -> Response | None:
+        if self._write_key.matches(request.headers.get("authorization")):
+            return None
+        return unauthorised("a write needs the write key: Authorization: Bearer <key>")
+
+    def _refuse_owned(self, endpoint: str) -> None:
+        owner = self._owner_of(endpoint)
+        if owner is not None:
+            raise Owned(endpoint, owner)
+
+    def _from_csv(self, endpoint: str, body: bytes, request: Request) -> datasets.Dataset:
+        head = self._store.head(endpoint)
+        known = (head.unit, head.resolution) if head is not None and not head.gone else (None, None)
+        (dataset,) = datasets.rows_to_datasets(
+            datasets.parse_csv(body),
+            endpoint=endpoint,
+            unit_=request.query_params.get("unit") or known[0],
+            resolution=request.query_params.get("resolution") or known[1],
+        )
+        return dataset
+
+
+def _endpoint(request: Request) -> str:
+    # The decoded path as the server split it off, never a URL put together from the Host header (reliability S19).
+    path: str = request.scope["path"]
+    return endpoints.check(path.removeprefix(PREFIX))
+
+
+def _etag(version: int, chosen: str) -> str:
+    return f'"{version}-{"csv" if chosen == CSV else "json"}"'
+
+
+def _headers(version: int, chosen: str) -> dict[str, str]:
+    return {"ETag": _etag(version, chosen), "Vary": "Accept", "Cache-Control": "no-cache"}
+
+
+def _entry(head: Head) -> dict[str, Any]:
+    return {
+        "endpoint": head.endpoint,
+        "title": head.title,
+        "unit": head.unit,
+        "resolution": head.resolution,
+        "version": head.version,
+        "time": iso(head.changed_ms),
+        "source": head.source,
+        "gone": head.gone,
+    }
+
+
+def _answer(accepted: Accepted) -> dict[str, Any]:
+    return {"endpoint": accepted.endpoint, "version": accepted.version, "changed": accepted.changed}
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(value), headers={"Cache-Control": "no-store"}, media_type=JSON)
+
+
+def _unsupported(expected: str) -> Response:
+    headers = {"Accept": expected.replace(" or ", ", ")}
+    return problem(415, "unsupported_media_type", f"the body must be {expected} in UTF-8", headers=headers)

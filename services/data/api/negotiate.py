@@ -1,0 +1,50 @@
+"""HTTP's small grammars: which representation a client accepts, whether it has it already, what a body is."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_QUALITY: Final = re.compile(r";\s*q=([01](?:\.\d{0,3})?)\s*(?:;|$)")
+
+
+def choose(accept: str | None, offers: Sequence[str]) -> str | None:
+    """The media type of ``offers`` that an Accept header likes best, the first of equals; None if it takes none."""
+    if not accept or not accept.strip():
+        return offers[0]
+    best: tuple[float, str | None] = (0.0, None)
+    for offer in offers:
+        quality = _quality(accept, offer)
+        if quality > best[0]:
+            best = (quality, offer)
+    return best[1]
+
+
+def _quality(accept: str, offer: str) -> float:
+    """The quality of the most specific range that matches (RFC 9110 section 12.5.1)."""
+    ranges = {offer: 2, offer.partition("/")[0] + "/*": 1, "*/*": 0}
+    found = (-1, 0.0)
+    for part in accept.lower().split(","):
+        name, semicolon, parameters = part.partition(";")
+        specific = ranges.get(name.strip(), -1)
+        if specific > found[0]:
+            match = _QUALITY.search(semicolon + parameters)
+            found = (specific, float(match[1]) if match else 1.0)
+    return found[1]
+
+
+def has_etag(if_none_match: str | None, etag: str) -> bool:
+    """Whether an If-None-Match header names ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
+    if if_none_match is None:
+        return False
+    if if_none_match.strip() == "*":
+        return True
+    return any(candidate.strip().removeprefix("W/") == etag for candidate in if_none_match.split(","))
+
+
+def media_type(content_type: str | None) -> str:
+    """The type in a Content-Type header in lower case; empty when its charset is not UTF-8."""
+    name, _, parameters = (content_type or "").lower().partition(";")
+    charset = re.search(r'charset="?([\w-]+)', parameters)
+    if charset is not None and charset[1] not in {"utf-8", "utf8", "us-ascii"}:
+        return ""
+    return name.strip()

@@ -1,0 +1,103 @@
+"""Every error as an RFC 9457 problem document; the one place where errors become HTTP statuses."""
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from diem.errors import DiemError
+from diem.protocol.endpoints import BadName
+from services.data import errors
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+_STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
+    (BadName, 400, "bad_name"),
+    (errors.Malformed, 400, ""),
+    (errors.Unknown, 404, ""),
+    (errors.Owned, 409, ""),
+    (errors.Gone, 410, ""),
+    (errors.TooLarge, 413, ""),
+    (errors.Invalid, 422, ""),
+    (errors.KeyReused, 422, ""),
+    (errors.TooManyEndpoints, 422, ""),
+    (errors.Unavailable, 503, ""),
+)
+
+_logger = structlog.get_logger(__name__)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Response:
+    """A problem document. ``code`` is stable and for programs, ``detail`` is for people."""
+    document = {"type": "about:blank", "title": _title(status), "status": status, "code": code, "detail": detail}
+    body = orjson.dumps({**document, **(more or {})})
+    return Response(body, status, headers={"Cache-Control": "no-store", **(headers or {})}, media_type=MEDIA_TYPE)
+
+
+def for_error(error: DiemError) -> Response:
+    """The problem document for an error of ours; an error that is not listed is a defect and raised again."""
+    found = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), None)
+    if found is None:
+        raise error
+    status, code = found
+    headers: dict[str, str] = {}
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.Unavailable):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, errors.Invalid):
+        more["errors"] = [{"where": error.where, "detail": error.reason}]
+    if isinstance(error, errors.Gone):
+        more["version"] = error.version
+    if isinstance(error, errors.DataError):
+        code = error.code
+    return problem(status, code, str(error), headers=headers, more=more)
+
+
+async def on_data_error(_request: Request, error: Exception) -> Response:
+    """Starlette's handler for our own errors."""
+    if not isinstance(error, DiemError):
+        raise error
+    return for_error(error)
+
+
+async def on_http_error(_request: Request, error: Exception) -> Response:
+    """Starlette's handler for what its router refuses: 404 and 405."""
+    if not isinstance(error, HTTPException):
+        raise error
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "error")
+    return problem(error.status_code, code, _title(error.status_code), headers=error.headers)
+
+
+async def on_defect(_request: Request, _error: Exception) -> Response:
+    """Starlette's handler for everything else; the error itself goes to the log, not to the client."""
+    return problem(500, "internal", "an error of the service; it has been logged")
+
+
+def too_many_requests(retry_after_s: float, policy: str) -> Response:
+    """The answer to a client beyond its plan (RateLimit header fields)."""
+    seconds = max(1, math.ceil(retry_after_s))
+    headers = {
+        "Retry-After": str(seconds),
+        "RateLimit-Policy": policy,
+        "RateLimit": f'"anonymous";r=0;t={seconds}',
+        "Access-Control-Allow-Origin": "*",
+        "Access-Control-Expose-Headers": "Retry-After",
+    }
+    return problem(429, "rate", "too many requests from this address", headers=headers)
+
+
+def _title(status: int) -> str:
+    return {413: "Content Too Large", 422: "Unprocessable Content"}.get(status) or HTTPStatus(status).phrase

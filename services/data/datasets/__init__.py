@@ -1,0 +1,39 @@
+"""The one form that every dataset has, whatever it came from: endpoint, unit, resolution and points. Pure."""
+
+from services.data.datasets.csv_form import CsvRow, CsvTable, parse_csv, render_csv, rows_to_datasets
+from services.data.datasets.form import (
+    MAX_BULK_BYTES,
+    MAX_DATASET_BYTES,
+    MAX_DATASETS,
+    MAX_DEPTH,
+    UNITS,
+    Dataset,
+    Point,
+    build,
+)
+from services.data.datasets.instants import Resolution, iso_seconds, parse_instant, parse_resolution
+from services.data.datasets.json_form import parse_bulk, parse_single, parse_source, points_of
+
+__all__ = [
+    "MAX_BULK_BYTES",
+    "MAX_DATASETS",
+    "MAX_DATASET_BYTES",
+    "MAX_DEPTH",
+    "UNITS",
+    "CsvRow",
+    "CsvTable",
+    "Dataset",
+    "Point",
+    "Resolution",
+    "build",
+    "iso_seconds",
+    "parse_bulk",
+    "parse_csv",
+    "parse_instant",
+    "parse_resolution",
+    "parse_single",
+    "parse_source",
+    "points_of",
+    "render_csv",
+    "rows_to_datasets",
+]

@@ -1,0 +1,164 @@
+"""Datasets from and to CSV text: ``time,value`` and, where a body may carry them, ``unit`` and ``endpoint`` columns."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.protocol import endpoints
+from services.data.datasets.form import Dataset, number, order_fault, seal, unit
+from services.data.datasets.instants import Resolution, parse_instant, parse_resolution
+from services.data.errors import Invalid, Malformed, WrongUnit
+
+_COLUMNS: Final = ("time", "value", "unit", "endpoint")
+_MAX_FIELD: Final = 512
+
+
+class CsvRow(NamedTuple):
+    """One line with data: the columns that are not there are empty."""
+
+    line: int
+    time: str
+    value: str
+    unit: str
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class CsvTable:
+    """A table whose header is known and whose lines all have its columns; values are not yet checked."""
+
+    columns: frozenset[str]
+    rows: list[CsvRow]
+
+
+def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
+    """Read the table.
+
+    The first line is the header: ``time`` and ``value``, optionally ``unit`` and ``endpoint``, in any order and no
+    other. Empty lines are passed over; a byte order mark is, too.
+
+    Raises:
+        Malformed: it is not UTF-8.
+        Invalid: header or line; says which.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Malformed(f"the CSV text is not UTF-8 (byte {error.start})") from None
+    if "\0" in text:
+        raise Malformed("the CSV text has a NUL character")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines = _lines(reader)
+    line, header = next(lines, (1, []))
+    names = [name.strip().lower() for name in header]
+    if len(set(names)) != len(names) or not {"time", "value"} <= set(names) <= set(_COLUMNS):
+        raise Invalid(f"the header must be time,value[,unit][,endpoint], not {','.join(names)[:60]!r}", f"line {line}")
+    rows: list[CsvRow] = []
+    for line, cells in lines:
+        if len(cells) != len(names):
+            raise Invalid(f"{len(cells)} columns instead of {len(names)}", f"line {line}")
+        if len(rows) == max_rows:
+            raise Invalid(f"more than {max_rows} lines", f"line {line}")
+        by_name = dict(zip(names, map(str.strip, cells), strict=True))
+        rows.append(CsvRow(line, *(by_name.get(column, "") for column in _COLUMNS)))
+    return CsvTable(frozenset(names), rows)
+
+
+def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401  # csv's reader type has no public name
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise Invalid(f"not CSV: {error}", f"line {reader.line_num}") from None
+        if any(len(cell) > _MAX_FIELD for cell in cells):
+            raise Invalid(f"a field has more than {_MAX_FIELD} characters", f"line {reader.line_num}")
+        if any(cell.strip() for cell in cells):
+            yield reader.line_num, cells
+
+
+def rows_to_datasets(
+    table: CsvTable, *, endpoint: str | None, unit_: str | None, resolution: str | None, title: str = ""
+) -> list[Dataset]:
+    """The datasets in a table, in the order in which their endpoints appear.
+
+    Args:
+        table: from :func:`parse_csv`.
+        endpoint: whose the table is; None when it has a column that says so.
+        unit_: the unit, unless a column says so; both must agree.
+        resolution: the resolution; a table cannot say it.
+        title: of every dataset.
+
+    Raises:
+        Invalid: with the line.
+    """
+    if not resolution:
+        raise Invalid("the resolution is not known: give ?resolution=")
+    try:
+        step = parse_resolution(resolution)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+    if (endpoint is None) != ("endpoint" in table.columns):
+        raise Invalid("the column endpoint is missing" if endpoint is None else "unexpected column endpoint", "line 1")
+    if not table.rows:
+        raise Invalid("there are no points", "line 2")
+    groups: dict[str, list[CsvRow]] = {}
+    for row in table.rows:
+        groups.setdefault(row.endpoint if endpoint is None else endpoint, []).append(row)
+    return [_one(name, rows, unit_, step, title) for name, rows in groups.items()]
+
+
+def _one(name: str, rows: list[CsvRow], unit_: str | None, step: Resolution, title: str) -> Dataset:
+    points: list[dict[str, Any]] = []
+    known = unit_
+    previous = -1
+    line = rows[0].line
+    try:
+        endpoints.check(name)
+        for line, time, value, row_unit, _ in rows:
+            known = _agree(known, row_unit, line)
+            seconds, text = parse_instant(time)
+            if seconds <= previous or seconds % step.seconds:
+                raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
+            previous = seconds
+            points.append({"time": text, "value": _cell(value)})
+    except (ValueError, endpoints.BadName) as error:
+        raise Invalid(str(error), f"line {line}") from None
+    if not known:
+        raise Invalid("the unit is not known: give ?unit= or a column unit")
+    try:
+        return seal(name, unit(known), step, points, title)
+    except ValueError as error:
+        raise Invalid(str(error), f"line {line}") from None
+
+
+def _agree(known: str | None, row_unit: str, line: int) -> str | None:
+    if row_unit and known and row_unit != known:
+        raise WrongUnit(f"the unit is {known}, not {row_unit[:20]!r}", f"line {line}")
+    return known or row_unit or None
+
+
+def _cell(text: str) -> int | float | None:
+    if not text:
+        return None
+    try:
+        # float() takes "nan", "inf" and "1_000", none of which is a number here.
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]!r} is not a number (decimal point, no thousands separators; empty for a gap)")
+    return number(value)
+
+
+def render_csv(content: bytes) -> bytes:
+    """The points of a stored dataset as ``time,value``; a gap is an empty value."""
+    points: Iterable[dict[str, Any]] = orjson.loads(content)["points"]
+    lines = [f"{p['time']},{'' if p['value'] is None else p['value']}\r\n" for p in points]
+    return ("time,value\r\n" + "".join(lines)).encode()

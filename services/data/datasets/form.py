@@ -1,0 +1,127 @@
+"""The dataset itself: what a valid one is, and its canonical bytes, which are stored, compared and served."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.protocol.versions import iso
+from services.data.datasets.instants import Resolution, iso_seconds, parse_resolution
+from services.data.errors import Invalid, TooLarge
+
+MAX_DATASET_BYTES: Final = 64 * 1024
+"""Of one dataset: of its body as received, and of its canonical bytes (docs/protocol.md section 6)."""
+MAX_BULK_BYTES: Final = 1024 * 1024
+MAX_DATASETS: Final = 50
+MAX_DEPTH: Final = 32
+MAX_MAGNITUDE: Final = 1e15
+"""Values beyond it are mistakes; below it every whole number is exact as a JSON number."""
+
+UNITS: Final = frozenset(
+    {"EUR", "EUR/MWh", "EUR/MW", "kW", "MW", "GW", "kWh", "MWh", "GWh", "%", "Hz", "kV", "°C", "m/s", "W/m2", "mm",
+     "m3/s", "tCO2", "tCO2/h", "gCO2/kWh", "EUR/tCO2", "1"}
+)  # fmt: skip
+"""The units that a dataset may have; ``1`` is a plain number."""
+
+Value = int | float | None
+
+
+class Point(NamedTuple):
+    """A value at an instant (Unix seconds); None is a gap."""
+
+    seconds: int
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal content, equal data."""
+
+    endpoint: str
+    unit: str
+    resolution: str
+    content: bytes
+    digest: bytes
+    title: str = ""
+
+
+def number(value: object) -> int | float:
+    """A finite number in its one form: whole numbers without a fraction.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is float:
+        if not math.isfinite(value) or abs(value) >= MAX_MAGNITUDE:
+            raise ValueError(f"{value} is out of range")
+        return int(value) if value.is_integer() else value
+    if type(value) is int:
+        if abs(value) >= MAX_MAGNITUDE:
+            raise ValueError("the number is out of range")
+        return value
+    raise ValueError("a value is a number, or null for a gap")
+
+
+def unit(text: object) -> str:
+    """A known unit.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(text, str) or text not in UNITS:
+        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(UNITS))}")
+    return text
+
+
+def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]], title: str = "") -> Dataset:
+    """A dataset of points that were checked: ``{"time": <canonical text>, "value": <number() or None>}``.
+
+    Raises:
+        TooLarge: its canonical bytes are more than 64 KiB.
+    """
+    content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
+    if len(content) > MAX_DATASET_BYTES:
+        raise TooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
+    return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
+
+
+def build(endpoint: str, unit_: str, resolution: str, points: Iterable[Point], title: str = "") -> Dataset:
+    """A dataset from values in memory, as sources make them; the same rules hold.
+
+    Raises:
+        Invalid: the points are not on the grid of the resolution, do not ascend, or are no numbers.
+    """
+    try:
+        step = parse_resolution(resolution)
+        unit(unit_)
+    except ValueError as error:
+        raise Invalid(str(error), endpoint) from None
+    checked: list[dict[str, Any]] = []
+    previous = -1
+    for seconds, value in points:
+        if seconds <= previous or seconds % step.seconds:
+            raise Invalid(f"{iso_seconds(seconds)} {order_fault(seconds, previous, step)}", endpoint)
+        previous = seconds
+        try:
+            checked.append({"time": iso_seconds(seconds), "value": None if value is None else number(value)})
+        except ValueError as error:
+            raise Invalid(str(error), endpoint) from None
+    if not checked:
+        raise Invalid("there are no points", endpoint)
+    return seal(endpoint, unit_, step, checked, title)
+
+
+def order_fault(seconds: int, previous: int, step: Resolution) -> str:
+    """What is wrong with a time that is not after the previous one, or is off the grid."""
+    if seconds % step.seconds:
+        return f"is not on the grid of {step.text} (in UTC)"
+    return "is there twice" if seconds == previous else "is earlier than the time before it"
+
+
+def body(endpoint: str, version: int, changed_ms: int, content: bytes) -> bytes:
+    """The JSON representation of a stored dataset: its canonical bytes, unchanged, behind its identity."""
+    head = f'{{"endpoint":"{endpoint}","version":{version},"time":"{iso(changed_ms)}",'
+    return head.encode() + content[1:]

@@ -1,0 +1,203 @@
+"""Datasets from JSON bodies: checked completely, every fault with the JSON path where it is."""
+
+import json
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from diem.protocol import endpoints
+from services.data.datasets.depth import deeper_than
+from services.data.datasets.form import (
+    MAX_BULK_BYTES,
+    MAX_DATASET_BYTES,
+    MAX_DATASETS,
+    MAX_DEPTH,
+    Dataset,
+    number,
+    order_fault,
+    seal,
+    unit,
+)
+from services.data.datasets.instants import Resolution, parse_instant, parse_resolution
+from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
+
+_SINGLE: Final = frozenset({"unit", "resolution", "points"})
+_IN_BULK: Final = _SINGLE | {"endpoint"}
+
+
+def parse_single(endpoint: str, body: bytes) -> Dataset:
+    """The body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
+
+    Raises:
+        TooLarge, Malformed, Invalid: nothing of the body was taken.
+    """
+    if len(body) > MAX_DATASET_BYTES:
+        raise TooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
+    dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
+    _refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
+    return dataset
+
+
+def parse_bulk(body: bytes) -> list[Dataset]:
+    """The body of a bulk PUT: ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``, 1 to 50 of them.
+
+    Raises:
+        TooLarge, Malformed, Invalid: nothing of the body was taken.
+    """
+    if len(body) > MAX_BULK_BYTES:
+        raise TooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
+    raw = _load(body)
+    if type(raw) is not dict or raw.keys() != {"datasets"} or type(raw["datasets"]) is not list:
+        raise Invalid('expected an object with "datasets", an array, and nothing else', "$")
+    if not 1 <= len(raw["datasets"]) <= MAX_DATASETS:
+        raise Invalid(f"1 to {MAX_DATASETS} datasets in one request, not {len(raw['datasets'])}", "$.datasets")
+    found: dict[str, Dataset] = {}
+    for index, item in enumerate(raw["datasets"]):
+        where = f"$.datasets[{index}]"
+        endpoint = _endpoint(item, where)
+        if endpoint in found:
+            raise Invalid(f"{endpoint} is there twice", f"{where}.endpoint")
+        found[endpoint] = _dataset(endpoint, item, _IN_BULK, where)
+    datasets = list(found.values())
+    expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
+    points = sum(len(item["points"]) for item in raw["datasets"])
+    _refuse_repeated_keys(body, {**expected, "time": points, "value": points})
+    return datasets
+
+
+def parse_source(
+    body: bytes, *, endpoint: str | None, unit_: str | None, resolution: str | None, title: str = ""
+) -> list[Dataset]:
+    """What a source says in JSON, with what its configuration adds.
+
+    For one endpoint: ``{"points": [...]}`` or the array of points alone. For several (``endpoint`` None):
+    ``{"datasets": [{"endpoint", "points"}, ...]}``. ``unit`` and ``resolution`` may stand beside the points, and must
+    then agree with the configuration. Other fields are the source's own and ignored.
+
+    Raises:
+        Malformed, Invalid, TooLarge: nothing of the body was taken.
+    """
+    raw = _load(body)
+    configured = {"unit": unit_, "resolution": resolution}
+    if endpoint is not None:
+        item = {"points": raw} if type(raw) is list else raw
+        return [_completed(endpoint, item, configured=configured, where="$", title=title)]
+    if type(raw) is not dict or type(raw.get("datasets")) is not list or not raw["datasets"]:
+        raise Invalid('expected an object with "datasets", an array', "$")
+    found: dict[str, Dataset] = {}
+    for index, item in enumerate(raw["datasets"]):
+        where = f"$.datasets[{index}]"
+        name = _endpoint(item, where)
+        if name in found:
+            raise Invalid(f"{name} is there twice", f"{where}.endpoint")
+        found[name] = _completed(name, item, configured=configured, where=where, title=title)
+    return list(found.values())
+
+
+def _completed(endpoint: str, raw: object, *, configured: dict[str, str | None], where: str, title: str) -> Dataset:
+    if type(raw) is not dict or "points" not in raw:
+        raise Invalid('expected an object with "points"', where)
+    complete: dict[str, Any] = {"points": raw["points"]}
+    for field, expected in configured.items():
+        given = raw.get(field, expected)
+        if given is None:
+            raise Invalid(f"neither the data nor the configuration says the {field}", where)
+        if expected is not None and given != expected:
+            raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
+        complete[field] = given
+    return replace(_dataset(endpoint, complete, _SINGLE, where), title=title)
+
+
+def points_of(raw: object, step: Resolution, where: str) -> list[dict[str, Any]]:
+    """Check an array of points and return it in canonical form.
+
+    Raises:
+        Invalid: it is none; names the first point that is wrong.
+    """
+    if type(raw) is not list or not raw:
+        raise Invalid("expected an array of at least one point", where)
+    grid = step.seconds
+    previous = -1
+    points: list[dict[str, Any]] = []
+    for index, point in enumerate(raw):
+        try:
+            value = point["value"]
+            seconds, text = parse_instant(point["time"])
+            if len(point) != 2:
+                raise ValueError("a point has the fields time and value and no other")
+            if seconds <= previous or seconds % grid:
+                raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
+            previous = seconds
+            points.append({"time": text, "value": None if value is None else number(value)})
+        except (KeyError, TypeError):
+            _explain_point(point, f"{where}[{index}]")
+        except ValueError as error:
+            raise Invalid(str(error), f"{where}[{index}]") from None
+    return points
+
+
+def _explain_point(point: object, where: str) -> NoReturn:
+    if type(point) is not dict or not point.keys() >= {"time", "value"}:
+        raise Invalid('a point is an object with "time" and "value"', where)
+    raise Invalid("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
+
+
+def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> Dataset:
+    if type(raw) is not dict:
+        raise Invalid("a dataset is an object", where)
+    if raw.keys() != fields:
+        missing, unknown = sorted(fields - raw.keys()), sorted(map(str, raw.keys() - fields))
+        fault = f"missing {', '.join(missing)}" if missing else f"unknown field {unknown[0][:40]!r}"
+        raise Invalid(fault, where)
+    field = "unit"
+    try:
+        unit(raw["unit"])
+        field = "resolution"
+        step = parse_resolution(str(raw["resolution"]))
+    except ValueError as error:
+        raise Invalid(str(error), f"{where}.{field}") from None
+    return seal(endpoint, raw["unit"], step, points_of(raw["points"], step, f"{where}.points"))
+
+
+def _endpoint(raw: object, where: str) -> str:
+    name = raw.get("endpoint") if type(raw) is dict else None
+    if not isinstance(name, str):
+        raise Invalid('a dataset is an object with an "endpoint"', where)
+    try:
+        return endpoints.check(name)
+    except endpoints.BadName as error:
+        raise Invalid(str(error), f"{where}.endpoint") from None
+
+
+def _load(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
+    if deeper_than(body, MAX_DEPTH):
+        raise Malformed(f"JSON nested more than {MAX_DEPTH} deep")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error}") from None
+
+
+def _point_keys(dataset: Dataset) -> dict[str, int]:
+    count = dataset.content.count(b'"time"')
+    return {"time": count, "value": count}
+
+
+def _refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
+    """Refuse an object with two fields of one name, of which parsers disagree which one counts (RFC 8259 section 4).
+
+    In a body that was found valid, a field's name can occur as nothing but a field, unless it is written with escapes;
+    so counting the names proves it without a second parser. Only when the count is off is the body read again.
+    """
+    if b"\\" not in body and all(body.count(f'"{name}"'.encode()) == n for name, n in expected.items()):
+        return
+    json.loads(body, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise Invalid(f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object")
+    return found

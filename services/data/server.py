@@ -1,0 +1,85 @@
+"""The public HTTP server: uvicorn, under signals and a deadline that are ours, with a limit on idle handshakes."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+FIRST_REQUEST_S: Final = 10.0
+KEEP_ALIVE_S: Final = 30
+MAX_HEADER_BYTES: Final = 16 * 1024
+
+
+class TimedProtocol(H11Protocol):
+    """A connection that is closed when its first request has not begun to be answered within 10 s (reliability S16)."""
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401  # as uvicorn declares it
+        """Start the clock."""
+        super().connection_made(transport)
+        self._first_request = asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._first_request.cancel()
+        super().connection_lost(exc)
+
+    def _too_slow(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn without a hand on the process's signals: :meth:`run_until` ends it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the life cycle."""
+        yield
+
+    async def run_until(self, stopping: asyncio.Event, listener: socket.socket) -> None:
+        """Serve ``listener`` until ``stopping``; then answer what has begun and return."""
+        serving = asyncio.create_task(self.serve([listener]))
+        stop = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+            self.should_exit = True
+            await serving
+        finally:
+            stop.cancel()
+            serving.cancel()
+
+
+def make_server(app: ASGIApp, *, connections: int, drain_s: float, trusted_proxies: Sequence[str] = ()) -> Server:
+    """A server for the public listener.
+
+    Args:
+        app: the application.
+        connections: open connections, beyond which a request is answered 503.
+        drain_s: how long requests that have begun may take once it stops.
+        trusted_proxies: addresses and networks whose X-Forwarded-For is believed.
+    """
+    # Its start and end are those of the process, which says so itself.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        http=TimedProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),
+        limit_concurrency=connections,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, int(drain_s)),
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    return Server(config)

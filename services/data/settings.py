@@ -1,0 +1,71 @@
+"""What can be set for the Data Service."""
+
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from diem.process.settings import ProcessSettings
+
+
+class Settings(ProcessSettings):
+    """Settings of the Data Service, from ``DIEM_DATA_*``."""
+
+    model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
+    process: ClassVar[str] = "data"
+
+    host: str = Field(default="127.0.0.1", description="Address of the public listener.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
+    internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
+    internal_port: int = Field(default=9080, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+    database_url: SecretStr = Field(
+        default_factory=lambda earlier: SecretStr(f"sqlite:///{earlier['state_dir'].absolute() / 'data.db'}"),
+        description="The store: sqlite:///path/to/file.",
+        json_schema_extra={"shown_default": "sqlite:///<state dir>/data.db"},
+    )
+    write_key_file: Path = Field(
+        default_factory=lambda earlier: earlier["state_dir"] / "write.key",
+        description="File of the key that writes ask for (mode 0600).",
+        json_schema_extra={"shown_default": "<state dir>/write.key"},
+    )
+    config: Path | None = Field(
+        default=None, description="diem.toml with the sources; without it, the simulated market."
+    )
+    page_dir: Path = Field(
+        default=Path(__file__).parents[2] / "client" / "dist",
+        description="Directory of the built page.",
+        json_schema_extra={"shown_default": "client/dist of the repository"},
+    )
+    mode: Literal["single", "x-broadcast", "all-to-all"] = Field(
+        default="single", description="Scaling mode, for the page."
+    )
+    websocket_servers: list[dict[str, Any]] = Field(
+        default=[{"port": 8101, "path": "/ws"}],
+        description="WebSocket servers for the page, each with port and path, or with url.",
+    )
+    hosts: list[str] = Field(
+        default=[], description="Further names of this service in Host headers; * allows any (behind a proxy only)."
+    )
+    trusted_proxies: list[IPv4Network | IPv6Network] = Field(
+        default=[], description="Networks of proxies whose X-Forwarded-For is believed."
+    )
+    anonymous_reads: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Whether reading needs no key; auto: on a loopback address only."
+    )
+    read_rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
+    read_burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
+    read_rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
+    read_burst_loopback: float = Field(default=8000.0, ge=1, description="The same for addresses of this machine.")
+    connections: int = Field(default=1000, ge=1, description="Open connections of the public listener; beyond, 503.")
+    busy_timeout: float = Field(default=5.0, gt=0, le=60, description="Seconds that a commit waits for a lock.")
+    max_endpoints: int = Field(default=50_000, ge=1, description="Endpoints that the store may hold, gone ones too.")
+    cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0, description="Bytes of datasets kept for readers.")
+
+    @model_validator(mode="after")
+    def _servers_are_complete(self) -> Self:
+        for server in self.websocket_servers:
+            if type(server.get("url")) is not str and type(server.get("port")) is not int:
+                raise ValueError("each of the WebSocket servers has a port and a path, or a url")
+        return self

@@ -1,0 +1,1 @@
+"""Sources: what keeps endpoints up to date from elsewhere. One that fails never stops another."""

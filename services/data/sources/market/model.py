@@ -1,0 +1,137 @@
+"""The market at one instant: demand, what runs, what flows where, and the price that makes all of it fit."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from services.data.sources.market.noise import noise
+from services.data.sources.market.zones import AVAILABLE, BORDERS, COSTS, ZONES, Zone
+
+_DAY_S: Final = 86_400
+_YEAR_S: Final = 365.2425 * _DAY_S
+_PRICE_FLOOR: Final = -90.0
+_PRICE_CAP: Final = 400.0
+_ROUNDS: Final = 8
+"""Rounds of trade across the borders: prices of uncongested neighbours have met by then, give or take a few EUR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The market at an instant, in MW and EUR/MWh. Per zone: load = generation + imports - exports."""
+
+    load: Mapping[str, float]
+    price: Mapping[str, float]
+    generation: Mapping[str, Mapping[str, float]]
+    flow: Mapping[tuple[str, str], float]
+    """Per border, positive from the first zone to the second."""
+
+
+class Market:
+    """The simulated market of some zones, a pure function of seed and time."""
+
+    def __init__(self, seed: int, zones: Sequence[str] | None = None) -> None:
+        self._seed = seed
+        self.zones = {name: ZONES[name] for name in (zones if zones is not None else ZONES)}
+        self.borders = {pair: ntc for pair, ntc in BORDERS.items() if self.zones.keys() >= set(pair)}
+
+    def load(self, zone: Zone, seconds: float) -> float:
+        """Demand in MW: the day's shape, the season, weekends, weather."""
+        local = seconds + zone.utc_offset * 3600
+        hour = local % _DAY_S / 3600
+        weekday = int(local // _DAY_S + 3) % 7
+        shape = 0.77 + 0.17 * _bump(hour, 9.0, 2.4) + 0.30 * _bump(hour, 20.0, 2.6) + 0.15 * _bump(hour, 13.5, 3.0)
+        week = (1.0, 1.0, 1.0, 1.0, 1.0, 0.94, 0.89)[weekday]
+        year = seconds % _YEAR_S / _YEAR_S * 2 * math.pi
+        season = 1 + 0.07 * math.cos(2 * (year - 0.35))
+        weather = 1 + 0.035 * noise(self._seed, f"load/{zone.name}", seconds, 5 * 3600)
+        flicker = 1 + 0.004 * noise(self._seed, f"flicker/{zone.name}", seconds, 40)
+        return zone.load * shape * week * season * weather * flicker
+
+    def snapshot(self, seconds: float) -> Snapshot:
+        """The whole market at an instant (Unix seconds of simulated time)."""
+        load = {name: self.load(zone, seconds) for name, zone in self.zones.items()}
+        curves = {name: Curve(self._stack(zone, seconds)) for name, zone in self.zones.items()}
+        demand = dict(load)
+        flow = dict.fromkeys(self.borders, 0.0)
+        for _ in range(_ROUNDS):
+            for border, capacity in self.borders.items():
+                origin, target = border
+                dear, slope_there = curves[target].clearing(demand[target])
+                cheap, slope_here = curves[origin].clearing(demand[origin])
+                # Power goes where it is dear, as much as brings both prices together if nothing else changed.
+                wanted = flow[border] + (dear - cheap) * slope_here * slope_there / (slope_here + slope_there)
+                allowed = max(-capacity, min(capacity, wanted))
+                demand[origin] += allowed - flow[border]
+                demand[target] -= allowed - flow[border]
+                flow[border] = allowed
+        price = {name: curves[name].clearing(demand[name])[0] for name in self.zones}
+        generation = {name: curves[name].dispatch(price[name], demand[name]) for name in self.zones}
+        return Snapshot(load, price, generation, flow)
+
+    def _stack(self, zone: Zone, seconds: float) -> dict[str, float]:
+        """MW that could run, per type of plant."""
+        return {kind: installed * self._available(zone, kind, seconds) for kind, installed in zone.plants.items()}
+
+    def _available(self, zone: Zone, kind: str, seconds: float) -> float:
+        if kind == "solar":
+            clouds = 0.78 + 0.22 * noise(self._seed, f"clouds/{zone.name}", seconds, 4 * 3600)
+            return zone.sun * _sun(zone, seconds) * clouds
+        if kind == "wind":
+            # Wind comes in fronts of a day or more that neighbours share, with gusts of each zone's own.
+            front = noise(self._seed, "front", seconds - zone.utc_offset * 9000, 30 * 3600)
+            own = noise(self._seed, f"wind/{zone.name}", seconds, 5 * 3600)
+            gust = noise(self._seed, f"gust/{zone.name}", seconds, 240)
+            strength = 0.5 + 0.28 * front + 0.2 * own + 0.012 * gust
+            return max(0.02, min(0.92, 0.9 * math.pow(max(0.0, strength), 1.8)))
+        drift = noise(self._seed, f"{kind}/{zone.name}", seconds, 20 * 3600)
+        return AVAILABLE[kind] * (1 + 0.04 * drift)
+
+
+def _bump(hour: float, centre: float, width: float) -> float:
+    """A bell over the clock, so that midnight has two sides."""
+    distance = (hour - centre + 12) % 24 - 12
+    return math.exp(-0.5 * (distance / width) ** 2)
+
+
+def _sun(zone: Zone, seconds: float) -> float:
+    """The sine of the sun's height over latitude 40, relative to a noon in June; 0 at night."""
+    declination = 0.409 * math.sin((seconds % _YEAR_S / _YEAR_S - 0.219) * 2 * math.pi)
+    hour = (seconds + zone.utc_offset * 3600 - 12.6 * 3600) % _DAY_S / _DAY_S * 2 * math.pi
+    height = 0.643 * math.sin(declination) + 0.766 * math.cos(declination) * math.cos(hour)
+    return math.pow(max(0.0, height / 0.958), 1.15)
+
+
+class Curve:
+    """The supply of a zone as a function of the price: between the costs of the types it is linear."""
+
+    def __init__(self, stack: Mapping[str, float]) -> None:
+        self._stack = stack
+        self._prices = [_PRICE_FLOOR - 1, *sorted({cost for kind in stack for cost in COSTS[kind]}), _PRICE_CAP]
+        self._supplies = [sum(self.running(price).values()) for price in self._prices]
+        # Beyond the last plant demand is let go for a price, so that every demand has one.
+        self._supplies[-1] += 0.25 * sum(stack.values())
+
+    def running(self, price: float) -> dict[str, float]:
+        """What runs at a price, in MW per type."""
+        running = {}
+        for kind, power in self._stack.items():
+            low, high = COSTS[kind]
+            running[kind] = power * max(0.0, min(1.0, (price - low) / (high - low)))
+        return running
+
+    def clearing(self, demand: float) -> tuple[float, float]:
+        """The price at which supply meets ``demand``, and how many MW one EUR/MWh more would bring."""
+        index = min(max(bisect_left(self._supplies, demand), 1), len(self._supplies) - 1)
+        below, above = self._prices[index - 1 : index + 1]
+        less, more = self._supplies[index - 1 : index + 1]
+        slope = max((more - less) / (above - below), self._supplies[-1] / 2000)
+        return max(_PRICE_FLOOR, min(_PRICE_CAP, below + (demand - less) / slope)), slope
+
+    def dispatch(self, price: float, demand: float) -> dict[str, float]:
+        """What runs to meet ``demand``; what the limits of the price leave open comes from the dearest type."""
+        running = self.running(price)
+        dearest = max(self._stack, key=lambda kind: COSTS[kind][1])
+        running[dearest] = max(0.0, running[dearest] + demand - sum(running.values()))
+        return running

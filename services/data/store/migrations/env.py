@@ -1,0 +1,9 @@
+"""What alembic runs: the migrations, on the connection that the store hands over."""
+
+from alembic import context
+
+from services.data.store.tables import METADATA
+
+# The store's transaction is around all of it, also with SQLite, whose definitions are transactional as well.
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA, transactional_ddl=True)
+context.run_migrations()

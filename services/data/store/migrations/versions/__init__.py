@@ -1,0 +1,1 @@
+"""One module per migration; each one's ``down_revision`` names the one before."""

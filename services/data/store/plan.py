@@ -1,0 +1,167 @@
+"""Decides what a group of writes does to the store: versions, sequences, answers and refusals. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import orjson
+
+from diem.protocol.update import GONE, UPDATE
+from diem.protocol.versions import next_version
+from services.data.datasets import Dataset
+from services.data.errors import DataError, Gone, KeyReused, TooManyEndpoints, Unknown, WrongUnit
+from services.data.store.state import Head
+
+
+class Accepted(NamedTuple):
+    """The answer for one endpoint: its version now, and whether this write made it."""
+
+    endpoint: str
+    version: int
+    changed: bool
+
+
+class IdempotencyKey(NamedTuple):
+    """A client's name for a request, and a digest of all that the request says."""
+
+    key: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One request: datasets to store, or an endpoint to delete. All of it happens, or none."""
+
+    datasets: Sequence[Dataset] = ()
+    delete: str = ""
+    source: str = ""
+    key: IdempotencyKey | None = None
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints that it touches."""
+        return [self.delete] if self.delete else [dataset.endpoint for dataset in self.datasets]
+
+
+Outcome = list[Accepted] | DataError
+
+
+class Remembered(NamedTuple):
+    """A request that was answered: what it said, and the answer."""
+
+    digest: bytes
+    answer: bytes
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be written, and what to answer once that is committed."""
+
+    sequence: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    heads: dict[str, Head] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    requests: dict[str, Remembered] = field(default_factory=dict)
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan builds upon: the store as it is within the transaction."""
+
+    heads: Mapping[str, Head]
+    """Of all endpoints that the writes touch."""
+    remembered: Mapping[str, Remembered]
+    """The answered requests with the writes' keys."""
+    sequence: int
+    """The counter."""
+    count: int
+    """Endpoints that the store holds, gone ones included."""
+    max_endpoints: int
+    now_ms: int
+    """The time of acceptance."""
+
+
+def plan(writes: Sequence[Write], basis: Basis) -> Plan:
+    """Decide on writes in their order, each by itself: a refused one leaves no trace on the others."""
+    result = Plan(basis.sequence)
+    for write in writes:
+        try:
+            result.outcomes.append(_answer(result, write, basis))
+        except DataError as refusal:
+            result.outcomes.append(refusal)
+    return result
+
+
+def _answer(so_far: Plan, write: Write, basis: Basis) -> list[Accepted]:
+    if write.key is not None:
+        known = so_far.requests.get(write.key.key) or basis.remembered.get(write.key.key)
+        if known is not None:
+            if known.digest != write.key.digest:
+                raise KeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
+            return [Accepted(*item) for item in orjson.loads(known.answer)]
+    current = {endpoint: so_far.heads.get(endpoint) or basis.heads.get(endpoint) for endpoint in write.endpoints}
+    if write.delete:
+        accepted = [_delete(so_far, write, current[write.delete], basis.now_ms)]
+    else:
+        _check(write, current)
+        new = sum(head is None for head in current.values())
+        added = sum(endpoint not in basis.heads for endpoint in so_far.heads)
+        if new and basis.count + added + new > basis.max_endpoints:
+            raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
+        accepted = [_put(so_far, write, dataset, current[dataset.endpoint], basis.now_ms) for dataset in write.datasets]
+    if write.key is not None:
+        so_far.requests[write.key.key] = Remembered(write.key.digest, orjson.dumps([[*one] for one in accepted]))
+    return accepted
+
+
+def _check(write: Write, current: Mapping[str, Head | None]) -> None:
+    for dataset in write.datasets:
+        head = current[dataset.endpoint]
+        if head is None or head.gone:
+            continue
+        if head.unit != dataset.unit:
+            raise WrongUnit(f"wrong unit {dataset.unit}: it has {head.unit}", dataset.endpoint)
+        if head.resolution != dataset.resolution:
+            raise WrongUnit(f"wrong resolution {dataset.resolution}: it has {head.resolution}", dataset.endpoint)
+
+
+def _put(so_far: Plan, write: Write, dataset: Dataset, head: Head | None, now_ms: int) -> Accepted:
+    endpoint = dataset.endpoint
+    title = dataset.title or (head.title if head else "")
+    if head is not None and not head.gone and head.digest == dataset.digest:
+        so_far.unchanged += 1
+        if title != head.title:
+            so_far.heads[endpoint] = head._replace(title=title)
+            so_far.contents[endpoint] = dataset.content
+        return Accepted(endpoint, head.version, changed=False)
+    so_far.sequence += 1
+    version = next_version(head.version if head else 0, now_ms)
+    so_far.heads[endpoint] = Head(
+        endpoint,
+        so_far.sequence,
+        version,
+        UPDATE,
+        now_ms,
+        dataset.unit,
+        dataset.resolution,
+        title,
+        write.source,
+        dataset.digest,
+    )
+    so_far.contents[endpoint] = dataset.content
+    return Accepted(endpoint, version, changed=True)
+
+
+def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accepted:
+    if head is None:
+        raise Unknown(write.delete)
+    if head.gone:
+        raise Gone(write.delete, head.version)
+    so_far.sequence += 1
+    version = next_version(head.version, now_ms)
+    so_far.heads[write.delete] = head._replace(
+        sequence=so_far.sequence, version=version, kind=GONE, changed_ms=now_ms, source=write.source, digest=b""
+    )
+    so_far.contents[write.delete] = b""
+    return Accepted(write.delete, version, changed=True)

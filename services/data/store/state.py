@@ -1,0 +1,62 @@
+"""What the process knows of the store without asking it: every endpoint's head, and the map that the feed serves."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from diem.fanout.changes import ChangeMap
+from diem.protocol import update
+from diem.protocol.update import Change
+
+
+class Head(NamedTuple):
+    """Everything about an endpoint but its data; the columns of the table ``endpoints`` in their order."""
+
+    endpoint: str
+    sequence: int
+    version: int
+    kind: int
+    changed_ms: int
+    unit: str
+    resolution: str
+    title: str
+    source: str
+    digest: bytes
+
+    @property
+    def gone(self) -> bool:
+        """Whether the endpoint was deleted."""
+        return self.kind == update.GONE
+
+
+class State:
+    """Heads and changes as committed, in commit order. Bounded by the endpoints that the store may hold."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Head] = {}
+        self.changes = ChangeMap()
+        self._listeners: list[Callable[[], Any]] = []
+
+    def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
+        """Call ``listener()`` after changes were applied; returns what ends this."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def apply(self, heads: Iterable[Head]) -> int:
+        """Take heads that are committed, in ascending order of sequence; returns how many are changes.
+
+        One whose sequence the map has already, as after a commit of which the answer was lost or for a new title,
+        is no change for the feed.
+        """
+        count = 0
+        for head in heads:
+            self.heads[head.endpoint] = head
+            if head.sequence > self.changes.sequence:
+                gone = head.kind == update.GONE
+                value = update.encode(head.endpoint, head.version, head.changed_ms, gone=gone)
+                change = Change(head.sequence, head.endpoint.encode(), head.version, head.kind, value)
+                self.changes.apply(change)
+                count += 1
+        if count:
+            for listener in tuple(self._listeners):
+                listener()
+        return count

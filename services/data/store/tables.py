@@ -1,0 +1,48 @@
+"""The tables, in the SQL that SQLite and PostgreSQL share. The migrations make them; a test holds both together."""
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, SmallInteger, String, Table
+
+METADATA: Final = MetaData()
+
+STORE: Final = Table(
+    "store",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # Made once: readers of the feed tell by it that their positions belong to this store.
+    Column("store_id", String(64), nullable=False),
+    # The one counter of changes. Its row is locked until commit: a database sequence would hand out numbers that
+    # become visible out of order, and a cursor would skip some (docs/protocol.md section 0).
+    Column("sequence", BigInteger, nullable=False),
+)
+
+ENDPOINTS: Final = Table(
+    "endpoints",
+    METADATA,
+    Column("endpoint", String(256), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    # 0 or 1, as diem.protocol.update has it; the row of a deleted endpoint stays, because its version must.
+    Column("kind", SmallInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("resolution", String(8), nullable=False),
+    Column("title", String(200), nullable=False),
+    # The source that wrote the data; empty for the API.
+    Column("source", String(64), nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    # The canonical JSON; empty when the endpoint is gone. Last, so that reading the rest does not read it.
+    Column("content", LargeBinary, nullable=False),
+    Index("ix_endpoints_sequence", "sequence", unique=True),
+)
+
+REQUESTS: Final = Table(
+    "requests",
+    METADATA,
+    Column("key", String(255), primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Index("ix_requests_created_ms", "created_ms"),
+)

@@ -1,0 +1,117 @@
+"""A group of writes as one transaction: read what they touch, plan, write, commit."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.data.store.plan import Basis, Plan, Remembered, Write, plan
+from services.data.store.state import Head
+from services.data.store.tables import ENDPOINTS, REQUESTS, STORE
+
+_HEADS: Final = [ENDPOINTS.c[name] for name in Head._fields]
+# FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
+_COUNTER: Final = select(STORE.c.sequence).with_for_update()
+_TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
+_CHANGED_SINCE: Final = (
+    select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
+)
+_REMEMBERED: Final = select(REQUESTS.c.key, REQUESTS.c.digest, REQUESTS.c.answer).where(
+    REQUESTS.c.key.in_(bindparam("keys", expanding=True))
+)
+_INSERT: Final = insert(ENDPOINTS)
+_UPDATE: Final = (
+    update(ENDPOINTS)
+    .where(ENDPOINTS.c.endpoint == bindparam("name"))
+    .values({column.name: bindparam(column.name) for column in ENDPOINTS.c if column.name != "endpoint"})
+)
+_REMEMBER: Final = insert(REQUESTS)
+_COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
+_FORGET: Final = delete(REQUESTS).where(
+    (REQUESTS.c.created_ms < bindparam("before"))
+    | (
+        REQUESTS.c.created_ms
+        <= select(REQUESTS.c.created_ms)
+        .order_by(REQUESTS.c.created_ms.desc())
+        .limit(1)
+        .offset(bindparam("at_most"))
+        .scalar_subquery()
+    )
+)
+
+
+async def changed_since(connection: AsyncConnection, position: int) -> list[Head]:
+    """The heads with a sequence greater than ``position``, in order."""
+    return [Head(*row) for row in await connection.execute(_CHANGED_SINCE, {"position": position})]
+
+
+async def execute(
+    connection: AsyncConnection, writes: Sequence[Write], *, known: int, count: int, max_endpoints: int, now_ms: int
+) -> tuple[Plan, list[Head]]:
+    """Do ``writes`` on a connection with an open transaction; the caller commits.
+
+    Args:
+        connection: its transaction will be committed, or rolled back as a whole, by the caller.
+        writes: the group; how each ends is in the plan.
+        known: the sequence up to which the caller has applied changes.
+        count: endpoints that the store holds.
+        max_endpoints: how many it may hold.
+        now_ms: the time of acceptance.
+
+    Returns:
+        The plan that was written, and the heads beyond ``known`` that were committed without the caller's knowledge
+        (a commit whose answer was lost).
+    """
+    sequence = (await connection.execute(_COUNTER)).scalar_one()
+    missed = await changed_since(connection, known) if sequence > known else []
+    names = {name for write in writes for name in write.endpoints}
+    rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
+    heads = {row[0]: Head(*row) for row in rows}
+    keys = {write.key.key for write in writes if write.key is not None}
+    remembered: dict[str, Remembered] = {}
+    if keys:
+        for key, digest, answer in await connection.execute(_REMEMBERED, {"keys": sorted(keys)}):
+            remembered[key] = Remembered(digest, answer)
+    basis = Basis(heads, remembered, sequence, count, max_endpoints, now_ms)
+    planned = plan(writes, basis)
+    await _write(connection, planned, heads.keys(), now_ms)
+    if planned.sequence > sequence:
+        await connection.execute(_COUNT, {"reached": planned.sequence})
+    return planned, missed
+
+
+async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_ms: int) -> None:  # noqa: ANN401
+    inserted: list[dict[str, Any]] = []
+    updated: list[dict[str, Any]] = []
+    for endpoint, head in planned.heads.items():
+        row = head._asdict()
+        row["content"] = planned.contents[endpoint]
+        if endpoint in existing:
+            row["name"] = row.pop("endpoint")
+            updated.append(row)
+        else:
+            inserted.append(row)
+    if updated:
+        await connection.execute(_UPDATE, updated)
+    if inserted:
+        await connection.execute(_INSERT, inserted)
+    if planned.requests:
+        await connection.execute(
+            _REMEMBER,
+            [
+                {"key": key, "digest": digest, "answer": answer, "created_ms": now_ms}
+                for key, (digest, answer) in planned.requests.items()
+            ],
+        )
+
+
+async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:
+    """Forget answered requests that are older than ``before_ms``, and the oldest beyond ``at_most``."""
+    await connection.execute(_FORGET, {"before": before_ms, "at_most": at_most})
+
+
+async def probe(connection: AsyncConnection, position: int) -> list[Head]:
+    """Write something that changes nothing, to see whether the store can; returns what :func:`changed_since` does."""
+    await connection.execute(update(STORE).values(sequence=STORE.c.sequence))
+    return await changed_since(connection, position)

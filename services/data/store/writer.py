@@ -1,0 +1,238 @@
+"""The one writer: collects requests that wait into groups, commits each group at once, and answers them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from diem.process.clock import Clock
+from services.data.errors import DataError, Unavailable
+from services.data.store import transaction
+from services.data.store.plan import Accepted, Plan, Write
+from services.data.store.state import State
+
+MAX_GROUP: Final = 400
+"""Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
+FORGET_EVERY: Final = 64
+"""Groups between two looks for Idempotency-Keys that have expired."""
+KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
+RETRY_AFTER_S: Final = 2
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    write: Write
+    size: int
+    answer: asyncio.Future[list[Accepted]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the writer has done so far."""
+
+    commits: int = 0
+    changes: int = 0
+    unchanged: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """The bounds of the queue (beyond them: 503) and of what the store holds."""
+
+    queued_requests: int = 256
+    queued_bytes: int = 32 * 1024 * 1024
+    max_endpoints: int = 50_000
+    max_keys: int = 20_000
+    probe_every_s: float = 1.0
+
+
+@dataclass(slots=True)
+class Writer:
+    """Requests go in through :meth:`submit`, :meth:`run` commits them; nothing else writes to the store.
+
+    When the store cannot commit, every waiting request gets :class:`Unavailable` and nothing of any is stored. The
+    writer then tries again once a second by itself, so that the store is back when its disk or lock is.
+    """
+
+    engine: AsyncEngine
+    state: State
+    clock: Clock
+    limits: WriterLimits
+    committed: Callable[[Plan], None]
+    counts: Counts = field(default_factory=Counts)
+    failure: str | None = None
+    _queue: deque[_Waiting] = field(default_factory=deque)
+    _queued_bytes: int = 0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+    _until_forget: int = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def submit(self, write: Write) -> list[Accepted]:
+        """Queue a request and wait for its commit.
+
+        Raises:
+            DataError: it was refused; nothing of it is stored.
+            Unavailable: too many wait, or the store cannot commit.
+        """
+        size = sum(len(dataset.content) for dataset in write.datasets)
+        if self._closing:
+            raise Unavailable("the service is stopping", RETRY_AFTER_S)
+        full = len(self._queue) >= self.limits.queued_requests
+        if full or self._queued_bytes + size > self.limits.queued_bytes:
+            raise Unavailable("too many writes are waiting", 1)
+        waiting = _Waiting(write, size, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._queued_bytes += size
+        self._wake.set()
+        return await waiting.answer
+
+    async def run(self) -> None:
+        """Commit until :meth:`close`; what is queued by then is still committed."""
+        while self._queue or not self._closing:
+            group = self._group()
+            if group:
+                await self._commit(group)
+            elif self.failure is not None:
+                await self._wait(self.limits.probe_every_s)
+                if not self._queue and not self._closing:
+                    await self._probe()
+            else:
+                await self._wait(None)
+
+    def close(self) -> None:
+        """Take no more requests and let :meth:`run` end."""
+        self._closing = True
+        self._wake.set()
+
+    async def _wait(self, seconds: float | None) -> None:
+        if self._queue or self._closing:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        room = MAX_GROUP
+        while self._queue and (not group or len(self._queue[0].write.endpoints) <= room):
+            waiting = self._queue.popleft()
+            self._queued_bytes -= waiting.size
+            if waiting.answer.done():
+                continue  # its client has gone away before anything was done
+            room -= len(waiting.write.endpoints)
+            group.append(waiting)
+        return group
+
+    async def _commit(self, group: list[_Waiting]) -> None:
+        try:
+            planned = await self._transact([waiting.write for waiting in group])
+        except (SQLAlchemyError, OSError) as error:
+            refusal = self._failed(error)
+            # Whoever came meanwhile has waited as long for the same disk or lock.
+            for waiting in (*group, *self._drain()):
+                _settle(waiting, refusal)
+        except Exception as error:
+            _logger.exception("writes failed")
+            for waiting in group:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(error)
+        else:
+            for waiting, outcome in zip(group, planned.outcomes, strict=True):
+                _settle(waiting, outcome)
+
+    async def _transact(self, writes: list[Write]) -> Plan:
+        now_ms = self.clock.wall_ms()
+        async with self.engine.connect() as connection:
+            try:
+                planned, missed = await transaction.execute(
+                    connection,
+                    writes,
+                    known=self.state.changes.sequence,
+                    count=len(self.state.heads),
+                    max_endpoints=self.limits.max_endpoints,
+                    now_ms=now_ms,
+                )
+                if planned.requests:
+                    await self._forget_sometimes(connection, now_ms)
+                if planned.heads or planned.requests:
+                    await connection.commit()
+                    self.counts.commits += 1
+            except BaseException:
+                # Whatever state SQLite left it in: the next transaction begins on a new connection.
+                await connection.invalidate()
+                raise
+        if planned.heads or planned.requests:
+            self._works()
+        self.committed(planned)
+        heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
+        self.counts.changes += self.state.apply([*missed, *heads])
+        self.counts.unchanged += planned.unchanged
+        return planned
+
+    async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int) -> None:
+        self._until_forget -= 1
+        if self._until_forget < 0:
+            self._until_forget = FORGET_EVERY
+            before_ms = now_ms - KEY_LIFETIME_MS
+            await transaction.forget_requests(connection, before_ms=before_ms, at_most=self.limits.max_keys)
+
+    async def _probe(self) -> None:
+        try:
+            async with self.engine.connect() as connection:
+                try:
+                    missed = await transaction.probe(connection, self.state.changes.sequence)
+                    await connection.commit()
+                except BaseException:
+                    await connection.invalidate()
+                    raise
+        except (SQLAlchemyError, OSError) as error:
+            self._failed(error)
+        else:
+            self._works()
+            self.state.apply(missed)
+
+    def _works(self) -> None:
+        if self.failure is not None:
+            _logger.info("the store commits again", failed_before=self.failure)
+            self.failure = None
+
+    def _failed(self, error: Exception) -> Unavailable:
+        self.counts.failures += 1
+        reason = _reason(error)
+        if reason != self.failure:
+            _logger.error("the store cannot commit", reason=reason)
+            self.failure = reason
+        return Unavailable(f"the store cannot commit now: {reason}; nothing was stored", RETRY_AFTER_S)
+
+    def _drain(self) -> list[_Waiting]:
+        drained, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        return drained
+
+
+def _settle(waiting: _Waiting, outcome: list[Accepted] | DataError) -> None:
+    if waiting.answer.done():
+        return  # its client has gone away meanwhile
+    if isinstance(outcome, DataError):
+        waiting.answer.set_exception(outcome)
+    else:
+        waiting.answer.set_result(outcome)
+
+
+def _reason(error: Exception) -> str:
+    # The statement and its parameters, which SQLAlchemy adds, are neither for clients nor for logs.
+    text = str(error.orig) if isinstance(error, DBAPIError) else type(error).__name__
+    return text.partition("\n")[0][:200]

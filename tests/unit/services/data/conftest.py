@@ -1,0 +1,53 @@
+"""A Data Service's REST interface in the test's own process: real store, no sockets."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from services.data.api import Api, ApiOptions
+from services.data.store import Store
+
+WRITE_KEY = "a-write-key-of-the-tests"
+
+
+@dataclass
+class Rest:
+    """A client that holds the write key, one that does not, and what stands behind them."""
+
+    store: Store
+    clock: ManualClock
+    page: Path
+    make: Callable[..., httpx.AsyncClient]
+
+    @property
+    def writer(self) -> httpx.AsyncClient:
+        return self.make(headers={"Authorization": f"Bearer {WRITE_KEY}"})
+
+    @property
+    def reader(self) -> httpx.AsyncClient:
+        return self.make()
+
+
+@pytest.fixture
+async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
+    """The interface with one endpoint, ``/owned``, that belongs to a source."""
+    clock = ManualClock(wall_ms=1_700_000_000_000)
+    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
+    base = ApiOptions(page_dir=tmp_path / "dist", servers=[{"port": 8101, "path": "/ws"}])
+
+    def owner_of(endpoint: str) -> str | None:
+        return "market" if endpoint == "/owned" else None
+
+    def make(*, client: str = "127.0.0.1", options: dict[str, Any] | None = None, **more: Any) -> httpx.AsyncClient:
+        api = Api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **(options or {})), clock)
+        transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(client, 50000))
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", **more)
+
+    async with store.serving():
+        yield Rest(store, clock, tmp_path / "dist", make)

@@ -1,0 +1,26 @@
+"""The settings of the Data Service: defaults that follow the state directory, faults in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from diem.process.settings import BadSettings
+from services.data.settings import Settings
+
+
+def test_files_lie_in_the_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_STATE_DIR", str(tmp_path))
+    settings = Settings.load()
+    assert settings.database_url.get_secret_value() == f"sqlite:///{tmp_path}/data.db"
+    assert settings.write_key_file == tmp_path / "write.key"
+    assert settings.page_dir.parts[-2:] == ("client", "dist")
+
+
+def test_a_server_without_a_way_to_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_WEBSOCKET_SERVERS", '[{"path":"/ws"}]')
+    with pytest.raises(BadSettings, match="a port and a path, or a url"):
+        Settings.load()
+
+
+def test_every_setting_says_what_it_is() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -1,0 +1,116 @@
+"""Datasets from CSV: every fault with its line; and back to CSV."""
+
+import pytest
+
+from services.data import datasets
+from services.data.errors import Invalid, Malformed, WrongUnit
+
+GOOD = b"time,value\n2026-01-01T00:00:00Z,81.2\n2026-01-01T01:00:00Z,\n"
+
+
+def parse(body: bytes, unit: str | None = "EUR/MWh", resolution: str | None = "PT1H") -> datasets.Dataset:
+    (dataset,) = datasets.rows_to_datasets(
+        datasets.parse_csv(body), endpoint="/dam/prices/GR", unit_=unit, resolution=resolution
+    )
+    return dataset
+
+
+def test_csv_and_json_of_the_same_data_are_the_same_dataset() -> None:
+    points = [datasets.Point(1767225600, 81.2), datasets.Point(1767229200, None)]
+    assert parse(GOOD) == datasets.build("/dam/prices/GR", "EUR/MWh", "PT1H", points)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xef\xbb\xbf" + GOOD,
+        GOOD.replace(b"\n", b"\r\n"),
+        GOOD.replace(b"\n", b"\n\n"),
+        b"value,time\n81.2,2026-01-01T00:00:00Z\n,2026-01-01T01:00Z",
+        b'"time","value"\n"2026-01-01T00:00:00Z", 81.20 \n2026-01-01T01:00:00Z,""\n',
+        b"time,value,unit\n2026-01-01T00:00:00Z,81.2,EUR/MWh\n2026-01-01T01:00:00Z,,EUR/MWh\n",
+    ],
+    ids=["bom", "crlf", "empty lines", "other order", "quoted", "unit column"],
+)
+def test_ways_of_writing_the_same_table(body: bytes) -> None:
+    assert parse(body) == parse(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("body", "where", "reason"),
+    [
+        (b"", "line 1", "header"),
+        (b"when,price\n", "line 1", "header"),
+        (b"time,value,value\n", "line 1", "header"),
+        (b"time,value\n", "line 2", "no points"),
+        (b"time,value\n2026-01-01T00:00:00Z\n", "line 2", "1 columns instead of 2"),
+        (GOOD + b"2026-01-01T02:00:00Z,1,2\n", "line 4", "3 columns"),
+        (GOOD + b"2026-01-01T02:00:00Z,abc\n", "line 4", "not a number"),
+        (GOOD + b"2026-01-01T02:00:00Z,nan\n", "line 4", "not a number"),
+        (GOOD + b"2026-01-01T02:00:00Z,inf\n", "line 4", "not a number"),
+        (GOOD + b"2026-01-01T02:00:00Z,1_000\n", "line 4", "not a number"),
+        (GOOD + b'2026-01-01T02:00:00Z,"81,2"\n', "line 4", "decimal point"),
+        (GOOD + b"2026-01-01T02:00:00Z,1e300\n", "line 4", "out of range"),
+        (GOOD + b"01/02/2026,1\n", "line 4", "UTC"),
+        (GOOD + b"2026-01-01T01:00:00Z,1\n", "line 4", "twice"),
+        (GOOD + b"2026-01-01T01:30:00Z,1\n", "line 4", "grid"),
+        (GOOD + b'2026-01-01T02:00:00Z,"1\n', "line 4", "not CSV"),
+        (GOOD + b"2026-01-01T02:00:00Z," + b"1" * 600, "line 4", "512 characters"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_the_line(body: bytes, where: str, reason: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse(body)
+    assert caught.value.where == where
+    assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize("body", [b"time,value\n\xff", b"time,value\n\0"])
+def test_what_is_not_text_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        parse(body)
+
+
+def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:
+    with pytest.raises(WrongUnit) as caught:
+        parse(b"time,value,unit\n2026-01-01T00:00:00Z,1,MW\n")
+    assert caught.value.where == "line 2"
+
+
+def test_unit_and_resolution_must_come_from_somewhere() -> None:
+    with pytest.raises(Invalid, match="unit is not known"):
+        parse(GOOD, unit=None)
+    with pytest.raises(Invalid, match="resolution is not known"):
+        parse(GOOD, resolution=None)
+
+
+def test_a_table_with_an_endpoint_column_is_several_datasets() -> None:
+    body = (
+        b"endpoint,time,value\n/m/x,2026-01-01T00:00:00Z,1\n/m/y,2026-01-01T00:00:00Z,2\n/m/x,2026-01-01T01:00:00Z,3\n"
+    )
+    table = datasets.parse_csv(body)
+    found = datasets.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
+    assert [(one.endpoint, one.content.count(b"time")) for one in found] == [("/m/x", 2), ("/m/y", 1)]
+
+
+def test_an_endpoint_column_is_refused_where_the_endpoint_is_known() -> None:
+    with pytest.raises(Invalid, match="unexpected column endpoint"):
+        parse(b"endpoint,time,value\n/m/x,2026-01-01T00:00:00Z,1\n")
+
+
+def test_a_bad_name_in_the_endpoint_column_is_refused_with_the_line() -> None:
+    table = datasets.parse_csv(b"endpoint,time,value\n/a/../b,2026-01-01T00:00:00Z,1\n")
+    with pytest.raises(Invalid, match="line 2"):
+        datasets.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
+
+
+def test_lines_are_bounded() -> None:
+    with pytest.raises(Invalid, match="more than 1 lines"):
+        datasets.parse_csv(GOOD, max_rows=1)
+
+
+def test_csv_is_rendered_with_gaps_and_can_be_put_back() -> None:
+    dataset = parse(GOOD)
+    rendered = datasets.render_csv(dataset.content)
+    assert rendered == b"time,value\r\n2026-01-01T00:00:00Z,81.2\r\n2026-01-01T01:00:00Z,\r\n"
+    assert parse(rendered) == dataset

@@ -1,0 +1,237 @@
+"""Datasets from JSON: one form, complete checks, errors that say where."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.data import datasets
+from services.data.datasets.depth import deeper_than
+from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
+
+HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    points = [{"time": HOURS[0], "value": 81.2}, {"time": HOURS[1], "value": None}]
+    return {"unit": "EUR/MWh", "resolution": "PT1H", "points": points} | changes
+
+
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def refused(body: bytes) -> Invalid:
+    with pytest.raises(Invalid) as caught:
+        datasets.parse_single("/dam/prices/GR", body)
+    return caught.value
+
+
+def test_a_dataset_keeps_its_points_in_canonical_form() -> None:
+    dataset = datasets.parse_single("/dam/prices/GR", encoded(document()))
+    assert dataset.content == (
+        b'{"unit":"EUR/MWh","resolution":"PT1H","points":[{"time":"2026-01-01T00:00:00Z","value":81.2},'
+        b'{"time":"2026-01-01T01:00:00Z","value":null}]}'
+    )
+
+
+def test_ways_of_writing_the_same_data_are_the_same_dataset() -> None:
+    one = document(points=[{"time": "2026-01-01T00:00:00Z", "value": 81}])
+    same = {
+        "points": [{"value": 81.0, "time": "2026-01-01T00:00+00:00"}],
+        "resolution": "PT60M",
+        "unit": "EUR/MWh",
+    }
+    first = datasets.parse_single("/a", encoded(one))
+    assert first.digest == datasets.parse_single("/a", json.dumps(same, indent=2).encode()).digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "reason"),
+    [
+        ({"unit": "EUR/kWh"}, "$.unit", "unknown unit"),
+        ({"unit": 7}, "$.unit", "unknown unit"),
+        ({"resolution": "PT7H"}, "$.resolution", "not a whole number"),
+        ({"resolution": "1h"}, "$.resolution", "not a resolution"),
+        ({"resolution": None}, "$.resolution", "not a resolution"),
+        ({"points": []}, "$.points", "at least one"),
+        ({"points": {}}, "$.points", "array"),
+        ({"points": [7]}, "$.points[0]", "object"),
+        ({"points": ["time"]}, "$.points[0]", "object"),
+        ({"points": [{"time": HOURS[0]}]}, "$.points[0]", '"time" and "value"'),
+        ({"points": [{"time": 1767225600, "value": 1}]}, "$.points[0].time", "string"),
+        ({"points": [{"time": [], "value": 1}]}, "$.points[0].time", "string"),
+        ({"points": [{"time": HOURS[0], "value": 1, "unit": "MW"}]}, "$.points[0]", "no other"),
+        ({"points": [{"time": HOURS[0], "value": "1"}]}, "$.points[0]", "number"),
+        ({"points": [{"time": HOURS[0], "value": True}]}, "$.points[0]", "number"),
+        ({"points": [{"time": HOURS[0], "value": 1e15}]}, "$.points[0]", "out of range"),
+        ({"points": [{"time": HOURS[0], "value": 10**15}]}, "$.points[0]", "out of range"),
+        ({"points": [{"time": "2026-01-01T00:30:00Z", "value": 1}]}, "$.points[0]", "grid"),
+        ({"points": [{"time": "2026-01-01T00:00:00", "value": 1}]}, "$.points[0]", "UTC"),
+        ({"points": [{"time": "2026-01-01T00:00:00+02:00", "value": 1}]}, "$.points[0]", "UTC"),
+        ({"points": [{"time": "2026-02-30T00:00:00Z", "value": 1}]}, "$.points[0]", "no time"),
+        ({"points": [{"time": "2026-01-01T00:00:00.5Z", "value": 1}]}, "$.points[0]", "UTC"),
+        ({"points": [{"time": HOURS[0], "value": 1}] * 2}, "$.points[1]", "twice"),
+        ({"points": [{"time": HOURS[1], "value": 1}, {"time": HOURS[0], "value": 1}]}, "$.points[1]", "earlier"),
+        ({"title": "x"}, "$", "unknown field 'title'"),
+    ],
+)
+def test_a_wrong_dataset_is_refused_with_the_place(changes: dict[str, Any], where: str, reason: str) -> None:
+    error = refused(encoded(document(**changes)))
+    assert error.where == where
+    assert reason in error.reason
+
+
+def test_a_missing_field_is_named() -> None:
+    assert refused(b'{"unit":"MW"}').reason == "missing points, resolution"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":NaN}', b'{"a":Infinity}', b"\xff", b'{"a":1}x'])
+def test_what_is_not_json_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        datasets.parse_single("/a", body)
+
+
+@pytest.mark.parametrize("name", ["unit", "points", "time", "value", "resolution"])
+def test_a_field_that_is_there_twice_is_refused(name: str) -> None:
+    text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))
+    value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
+    doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
+    with pytest.raises(Invalid, match=f"'{name}' is there twice"):
+        datasets.parse_single("/a", doubled.encode())
+
+
+def test_a_field_that_is_there_twice_in_escapes_is_refused() -> None:
+    text = json.dumps(document()).replace('"unit":', '"un\\u0069t": "MW", "unit":', 1)
+    with pytest.raises(Invalid, match="'unit' is there twice"):
+        datasets.parse_single("/a", text.encode())
+
+
+def test_escapes_that_hide_nothing_are_allowed() -> None:
+    text = json.dumps(document()).replace("EUR/MWh", "EUR\\/MWh")
+    assert datasets.parse_single("/a", text.encode()).unit == "EUR/MWh"
+
+
+def test_a_body_above_the_limit_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        datasets.parse_single("/a", b" " * (datasets.MAX_DATASET_BYTES + 1))
+    with pytest.raises(TooLarge):
+        datasets.parse_bulk(b" " * (datasets.MAX_BULK_BYTES + 1))
+
+
+def test_a_dataset_that_grows_above_the_limit_in_canonical_form_is_too_large() -> None:
+    points = [datasets.Point(index * 60, 123456789.123) for index in range(1500)]
+    with pytest.raises(TooLarge):
+        datasets.build("/a", "MW", "PT1M", points)
+
+
+def test_bulk_keeps_the_order() -> None:
+    names = ["/b", "/a", "/c"]
+    body = encoded({"datasets": [{"endpoint": name, **document()} for name in names]})
+    assert [dataset.endpoint for dataset in datasets.parse_bulk(body)] == names
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ([], "$"),
+        ({"datasets": [], "more": 1}, "$"),
+        ({"datasets": []}, "$.datasets"),
+        ({"datasets": [{"endpoint": f"/e{i}", **document()} for i in range(51)]}, "$.datasets"),
+        ({"datasets": [7]}, "$.datasets[0]"),
+        ({"datasets": [document()]}, "$.datasets[0]"),
+        ({"datasets": [{"endpoint": "no-slash", **document()}]}, "$.datasets[0].endpoint"),
+        ({"datasets": [{"endpoint": "/a", **document()}] * 2}, "$.datasets[1].endpoint"),
+        ({"datasets": [{"endpoint": "/a", **document(unit="x")}]}, "$.datasets[0].unit"),
+    ],
+)
+def test_a_wrong_bulk_is_refused_with_the_place(value: object, where: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        datasets.parse_bulk(encoded(value))
+    assert caught.value.where == where
+
+
+def test_a_source_may_leave_to_the_configuration_what_it_does_not_say() -> None:
+    points = document()["points"]
+    for body in (encoded(points), encoded({"points": points, "updated": "yesterday"})):
+        (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution="PT1H", title="A")
+        assert (dataset.endpoint, dataset.unit, dataset.title) == ("/a", "MW", "A")
+
+
+def test_a_source_that_disagrees_with_its_configuration_is_refused() -> None:
+    with pytest.raises(WrongUnit):
+        datasets.parse_source(encoded(document()), endpoint="/a", unit_="MW", resolution=None)
+
+
+def test_a_source_can_bring_several_datasets() -> None:
+    body = encoded({"datasets": [{"endpoint": f"/m/{name}", **document()} for name in "xy"]})
+    found = datasets.parse_source(body, endpoint=None, unit_=None, resolution=None)
+    assert [dataset.endpoint for dataset in found] == ["/m/x", "/m/y"]
+
+
+def test_without_unit_anywhere_a_source_is_refused() -> None:
+    with pytest.raises(Invalid, match="neither the data nor the configuration says the unit"):
+        datasets.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
+
+
+def _nested(depth: int, inner: str = "") -> bytes:
+    return ("[" * depth + inner + "]" * depth).encode()
+
+
+@pytest.mark.parametrize("inner", ["", '"]]]]"', r'"\"]"', '{"a":[]}'])
+def test_nesting_beyond_the_limit_is_found_before_parsing(inner: str) -> None:
+    extra = 2 if inner.startswith("{") else 0
+    assert not deeper_than(_nested(32 - extra, inner), 32)
+    assert deeper_than(_nested(33 - extra, inner), 32)
+
+
+def test_brackets_in_strings_cannot_hide_nesting() -> None:
+    hidden = '[["]",' * 40 + "1" + ',"["]]' * 40
+    json.loads(hidden)
+    assert deeper_than(hidden.encode(), 32)
+
+
+def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
+    with pytest.raises(Malformed, match="32 deep"):
+        datasets.parse_single("/a", _nested(20_000))
+
+
+_JSON = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='[]{}"\\a,:', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[]{}"\\', max_size=3), inner, max_size=3),
+    max_leaves=25,
+)
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(map(_depth, inner), default=0)
+    return 0
+
+
+@given(_JSON, st.integers(1, 6))
+def test_depth_is_counted_exactly(value: object, limit: int) -> None:
+    assert deeper_than(json.dumps(value).encode(), limit) == (_depth(value) > limit)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 200_000),
+            st.none() | st.integers(-(10**15) + 1, 10**15 - 1) | st.floats(-1e14, 1e14),
+        ),
+        min_size=1,
+        max_size=30,
+        unique_by=lambda point: point[0],
+    )
+)
+def test_what_was_stored_is_read_back_as_the_same_dataset(raw: list[tuple[int, float | None]]) -> None:
+    points = [datasets.Point(hour * 3600, value) for hour, value in sorted(raw)]
+    built = datasets.build("/a", "MW", "PT1H", points)
+    again = datasets.parse_single("/a", built.content)
+    assert again.content == built.content
+    read = json.loads(built.content)["points"]
+    assert [point["value"] for point in read] == [point.value for point in points]

@@ -1,0 +1,67 @@
+"""The page: caching by kind of file, policies that let it reach its WebSocket servers and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.services.data.conftest import Rest
+
+
+@pytest.fixture
+def built(rest: Rest) -> Path:
+    (rest.page / "assets").mkdir(parents=True)
+    (rest.page / "index.html").write_text("<!doctype html><title>page</title>")
+    (rest.page / "assets" / "page-abc123.js").write_text("1")
+    (rest.page / "icon.svg").write_text("<svg/>")
+    (rest.page.parent / "secret").write_text("secret")
+    return rest.page
+
+
+async def test_before_the_build_a_plain_page_says_what_to_do(rest: Rest) -> None:
+    response = await rest.reader.get("/")
+    assert response.status_code == 200
+    assert "has not been built" in response.text
+    assert (await rest.reader.get("/assets/page.js")).status_code == 404
+
+
+@pytest.mark.usefixtures("built")
+async def test_hashed_assets_are_kept_for_ever_and_the_page_is_asked_for_again(rest: Rest) -> None:
+    page = await rest.reader.get("/")
+    assert "<title>page</title>" in page.text
+    assert page.headers["cache-control"] == "no-cache"
+    assert (await rest.reader.get("/index.html")).headers["cache-control"] == "no-cache"
+    assert (await rest.reader.get("/icon.svg")).headers["cache-control"] == "no-cache"
+    asset = await rest.reader.get("/assets/page-abc123.js")
+    assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
+
+
+@pytest.mark.usefixtures("built")
+async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) -> None:
+    servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
+    client = rest.make(options={"servers": servers})
+    policy = (await client.get("/", headers={"Host": "127.0.0.1:8080"})).headers["content-security-policy"]
+    assert "connect-src 'self' ws://127.0.0.1:8101 wss://127.0.0.1:8101 wss://edge.example;" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+@pytest.mark.usefixtures("built")
+async def test_every_answer_forbids_guessing_its_type(rest: Rest) -> None:
+    for path in ("/", "/assets/page-abc123.js", "/config.json", "/v1/endpoints", "/nothing"):
+        assert (await rest.reader.get(path)).headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("path", ["/../secret", "/%2e%2e/secret", "/assets/..%2f..%2fsecret", "/assets", "/%00"])
+async def test_nothing_outside_the_page_is_served(rest: Rest, path: str) -> None:
+    response = await rest.reader.get(path)
+    assert response.status_code == 404
+    assert "secret" not in response.text
+
+
+async def test_the_configuration_names_mode_and_servers(rest: Rest) -> None:
+    assert (await rest.reader.get("/config.json")).json() == {
+        "mode": "single",
+        "servers": [{"port": 8101, "path": "/ws"}],
+        "rest": "/v1",
+    }

@@ -1,0 +1,165 @@
+"""What a group of writes does: versions, sequences, refusals that touch nobody else, Idempotency-Keys."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from diem.protocol.update import GONE
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import Gone, KeyReused, TooManyEndpoints, Unknown, WrongUnit
+from services.data.store.plan import Accepted, Basis, IdempotencyKey, Plan, Remembered, Write, plan
+from services.data.store.state import Head
+
+NOW = 1_700_000_000_000
+
+
+def dataset(endpoint: str, value: float = 1, unit: str = "MW", resolution: str = "PT1H", title: str = "") -> Dataset:
+    return build(endpoint, unit, resolution, [Point(0, value)], title)
+
+
+class Fake:
+    """A store in memory that does what a plan says."""
+
+    def __init__(self, max_endpoints: int = 100) -> None:
+        self.heads: dict[str, Head] = {}
+        self.remembered: dict[str, Remembered] = {}
+        self.sequence = 0
+        self.now_ms = NOW
+        self._max = max_endpoints
+
+    def do(self, *writes: Write) -> Plan:
+        basis = Basis(self.heads, self.remembered, self.sequence, len(self.heads), self._max, self.now_ms)
+        planned = plan(writes, basis)
+        assert len(planned.outcomes) == len(writes)
+        self.heads |= planned.heads
+        self.remembered |= planned.requests
+        self.sequence = planned.sequence
+        return planned
+
+
+def put(*datasets: Dataset, key: IdempotencyKey | None = None) -> Write:
+    return Write(datasets=datasets, key=key)
+
+
+def versions(planned: Plan) -> list[Sequence[Accepted]]:
+    assert all(isinstance(outcome, list) for outcome in planned.outcomes)
+    return [outcome for outcome in planned.outcomes if isinstance(outcome, list)]
+
+
+def test_a_new_endpoint_has_the_time_as_its_version() -> None:
+    store = Fake()
+    assert versions(store.do(put(dataset("/a")))) == [[Accepted("/a", NOW, True)]]
+    assert store.sequence == 1
+
+
+def test_versions_grow_when_the_clock_steps_back() -> None:
+    store = Fake()
+    store.do(put(dataset("/a", 1)))
+    store.now_ms = NOW - 3_600_000
+    assert versions(store.do(put(dataset("/a", 2)))) == [[Accepted("/a", NOW + 1, True)]]
+
+
+def test_unchanged_data_keeps_its_version_and_sequence() -> None:
+    store = Fake()
+    store.do(put(dataset("/a")))
+    store.now_ms += 1000
+    planned = store.do(put(dataset("/a")))
+    assert versions(planned) == [[Accepted("/a", NOW, False)]]
+    assert (planned.sequence, planned.heads) == (1, {})
+
+
+def test_two_writes_of_a_group_to_one_endpoint_have_two_versions_and_leave_the_last() -> None:
+    store = Fake()
+    planned = store.do(put(dataset("/a", 1)), put(dataset("/a", 2)))
+    assert versions(planned) == [[Accepted("/a", NOW, True)], [Accepted("/a", NOW + 1, True)]]
+    assert (store.heads["/a"].version, store.heads["/a"].sequence) == (NOW + 1, 2)
+    assert planned.contents["/a"] == dataset("/a", 2).content
+
+
+@pytest.mark.parametrize(("unit", "resolution"), [("EUR/MWh", "PT1H"), ("MW", "P1D")])
+def test_unit_and_resolution_of_an_endpoint_do_not_change(unit: str, resolution: str) -> None:
+    store = Fake()
+    store.do(put(dataset("/a")))
+    (refusal,) = store.do(put(dataset("/a", 2, unit, resolution))).outcomes
+    assert isinstance(refusal, WrongUnit)
+
+
+def test_a_refused_write_leaves_no_trace_on_the_others() -> None:
+    store = Fake()
+    store.do(put(dataset("/a")))
+    planned = store.do(
+        put(dataset("/b"), dataset("/a", 5, "%")),
+        put(dataset("/c")),
+        Write(delete="/never"),
+    )
+    first, second, third = planned.outcomes
+    assert isinstance(first, WrongUnit)
+    assert second == [Accepted("/c", NOW, True)]
+    assert isinstance(third, Unknown)
+    assert set(planned.heads) == {"/c"}
+    assert planned.sequence == 2
+
+
+def test_a_deletion_has_a_version_of_its_own_and_so_has_the_re_creation() -> None:
+    store = Fake()
+    store.do(put(dataset("/a")))
+    assert versions(store.do(Write(delete="/a"))) == [[Accepted("/a", NOW + 1, True)]]
+    assert store.heads["/a"].kind == GONE
+    assert isinstance(store.do(Write(delete="/a")).outcomes[0], Gone)
+    # The same data as before is a change nevertheless, and a gone endpoint may come back as something else.
+    assert versions(store.do(put(dataset("/a", 1, "%", "P1D")))) == [[Accepted("/a", NOW + 2, True)]]
+    assert store.sequence == 3
+
+
+def test_the_same_key_and_request_have_the_same_answer() -> None:
+    store = Fake()
+    key = IdempotencyKey("k", b"digest")
+    first = store.do(put(dataset("/a"), key=key))
+    store.do(put(dataset("/a", 2)))
+    again = store.do(put(dataset("/a"), key=key))
+    assert versions(again) == versions(first)
+    assert again.heads == {}
+
+
+def test_a_key_counts_within_its_own_group() -> None:
+    key = IdempotencyKey("k", b"digest")
+    planned = Fake().do(put(dataset("/a"), key=key), put(dataset("/a"), key=key))
+    assert planned.outcomes[0] == planned.outcomes[1]
+    assert planned.sequence == 1
+
+
+def test_the_same_key_with_another_request_is_refused() -> None:
+    store = Fake()
+    store.do(put(dataset("/a"), key=IdempotencyKey("k", b"one")))
+    (refusal,) = store.do(put(dataset("/a", 2), key=IdempotencyKey("k", b"other"))).outcomes
+    assert isinstance(refusal, KeyReused)
+
+
+def test_a_refused_request_does_not_use_up_its_key() -> None:
+    store = Fake()
+    store.do(put(dataset("/a")))
+    key = IdempotencyKey("k", b"one")
+    store.do(put(dataset("/a", 2, "%"), key=key))
+    assert store.remembered == {}
+
+
+def test_endpoints_are_bounded_and_gone_ones_count() -> None:
+    store = Fake(max_endpoints=2)
+    store.do(put(dataset("/a")), put(dataset("/b")))
+    store.do(Write(delete="/a"))
+    (refusal,) = store.do(put(dataset("/c"))).outcomes
+    assert isinstance(refusal, TooManyEndpoints)
+    assert versions(store.do(put(dataset("/a", 2))))
+
+
+def test_endpoints_are_bounded_within_a_group() -> None:
+    planned = Fake(max_endpoints=2).do(put(dataset("/a")), put(dataset("/b")), put(dataset("/c")))
+    assert isinstance(planned.outcomes[2], TooManyEndpoints)
+
+
+def test_a_new_title_is_no_change() -> None:
+    store = Fake()
+    store.do(put(dataset("/a", title="Old")))
+    planned = store.do(put(dataset("/a", title="New")))
+    assert versions(planned) == [[Accepted("/a", NOW, False)]]
+    assert (store.heads["/a"].title, planned.sequence) == ("New", 1)

@@ -1,0 +1,177 @@
+"""The group commit: what waits is committed together, bounded, and a store that fails says so and recovers."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from diem.process.clock import ManualClock
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import KeyReused, Unavailable, WrongUnit
+from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, transaction, writer
+
+
+def dataset(endpoint: str, value: float = 1, unit: str = "MW") -> Dataset:
+    return build(endpoint, unit, "PT1H", [Point(0, value)])
+
+
+async def open_store(path: Path, **limits: float) -> Store:
+    writer = WriterLimits(probe_every_s=0.01, **limits)  # type: ignore[arg-type]
+    return await Store.open(
+        f"sqlite:///{path / 'd.db'}", clock=ManualClock(), limits=StoreLimits(busy_timeout_s=0.1, writer=writer)
+    )
+
+
+async def test_requests_that_wait_share_a_commit_and_are_answered_each(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    async with store.serving():
+        await store.put([dataset("/a")])
+        commits = store.counts.commits
+        answers = await asyncio.gather(
+            store.put([dataset("/b")]),
+            store.put([dataset("/a", 2, "%")]),
+            store.put([dataset("/c"), dataset("/d")]),
+            return_exceptions=True,
+        )
+    assert isinstance(answers[1], WrongUnit)
+    assert not isinstance(answers[0], BaseException)
+    assert not isinstance(answers[2], BaseException)
+    assert store.counts.commits == commits + 1
+    assert [change.endpoint for change in store.changes.after(1, 10)] == [b"/b", b"/c", b"/d"]
+
+
+async def test_listeners_hear_of_changes_after_they_were_applied(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    heard: list[int] = []
+    forget = store.subscribe(lambda: heard.append(store.changes.sequence))
+    async with store.serving():
+        await store.put([dataset("/a"), dataset("/b")])
+        await store.put([dataset("/a")])
+        forget()
+        await store.put([dataset("/a", 2)])
+    assert heard == [2]
+
+
+async def test_the_queue_is_bounded_in_requests_and_bytes(tmp_path: Path) -> None:
+    store = await open_store(tmp_path, queued_requests=2)
+    waiting = [asyncio.ensure_future(store.put([dataset(f"/{i}")])) for i in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many writes"):
+        await store.put([dataset("/c")])
+    async with store.serving():
+        assert len(await asyncio.gather(*waiting)) == 2
+    small = await open_store(tmp_path, queued_bytes=10)
+    with pytest.raises(Unavailable, match="too many writes"):
+        await small.put([dataset("/c")])
+    async with small.serving():
+        pass
+
+
+async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_taken(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    waiting = asyncio.ensure_future(store.put([dataset("/a")]))
+    await asyncio.sleep(0)
+    async with store.serving():
+        pass
+    assert (await waiting)[0].changed
+    with pytest.raises(Unavailable, match="stopping"):
+        await store.put([dataset("/b")])
+
+
+async def test_a_request_whose_client_went_away_before_it_began_is_not_done(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    waiting = asyncio.ensure_future(store.put([dataset("/a")]))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with store.serving():
+        await store.put([dataset("/b")])
+    assert store.head("/a") is None
+
+
+async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = True
+    real_execute, real_probe = transaction.execute, transaction.probe
+
+    def fail_if_broken() -> None:
+        if broken:
+            raise OperationalError("INSERT secret", {}, Exception("database or disk is full"))
+
+    async def execute(*args: object, **kwargs: object) -> object:
+        fail_if_broken()
+        return await real_execute(*args, **kwargs)  # type: ignore[arg-type]
+
+    async def probe(*args: object) -> object:
+        fail_if_broken()
+        return await real_probe(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transaction, "execute", execute)
+    monkeypatch.setattr(transaction, "probe", probe)
+    store = await open_store(tmp_path)
+    async with store.serving():
+        with pytest.raises(Unavailable, match="disk is full") as caught:
+            await store.put([dataset("/a")])
+        assert "secret" not in str(caught.value)
+        assert store.failure == "database or disk is full"
+        assert len(store.changes) == 0
+        broken = False
+        async with asyncio.timeout(5):
+            while store.failure:
+                await asyncio.sleep(0.005)
+        assert (await store.put([dataset("/a")]))[0].changed
+
+
+async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = transaction.execute
+
+    async def execute_and_lose(*args: object, **kwargs: object) -> object:
+        connection = args[0]
+        await real(*args, **kwargs)  # type: ignore[arg-type]
+        await connection.commit()  # type: ignore[attr-defined]
+        raise OperationalError("COMMIT", {}, Exception("connection lost"))
+
+    store = await open_store(tmp_path)
+    async with store.serving():
+        monkeypatch.setattr(transaction, "execute", execute_and_lose)
+        with pytest.raises(Unavailable):
+            await store.put([dataset("/a")])
+        monkeypatch.setattr(transaction, "execute", real)
+        await store.put([dataset("/b")])
+        assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
+
+
+async def test_a_defect_is_not_answered_as_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def defect(*_args: object, **_kwargs: object) -> object:
+        raise ZeroDivisionError
+
+    real = transaction.execute
+    store = await open_store(tmp_path)
+    async with store.serving():
+        monkeypatch.setattr(transaction, "execute", defect)
+        with pytest.raises(ZeroDivisionError):
+            await store.put([dataset("/a")])
+        monkeypatch.setattr(transaction, "execute", real)
+        assert (await store.put([dataset("/a")]))[0].changed
+
+
+async def test_forgotten_keys_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FORGET_EVERY", 0)
+    store = await open_store(tmp_path, max_keys=2)
+    clock = store._writer.clock
+    assert isinstance(clock, ManualClock)
+    async with store.serving():
+        for number in range(4):
+            clock.advance(1)
+            await store.put([dataset("/a", number)], key=IdempotencyKey(str(number), b"x"))
+        # Two are kept: the oldest has made room, and its key may be used for something else.
+        await store.put([dataset("/b")], key=IdempotencyKey("0", b"other"))
+        with pytest.raises(KeyReused):
+            await store.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
+        clock.advance(25 * 3600)
+        await store.put([dataset("/c")], key=IdempotencyKey("new", b"x"))
+        await store.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))

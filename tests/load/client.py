@@ -2,15 +2,13 @@
 
 import asyncio
 import re
-from dataclasses import dataclass
 from random import Random
 from time import monotonic
-from typing import Any, cast
-
-import orjson
+from typing import Any
 
 from diem.protocol.codes import reconnects
 from tests.load import wire
+from tests.load.link import Link, Server
 from tests.oracle.history import LEFT, Event, Kind
 
 BACKOFF_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 30.0
@@ -26,15 +24,6 @@ Row = tuple[float, str, bytes, int, int]
 
 class HistoryFull(Exception):
     """A client has recorded more than it may hold."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where a client may connect."""
-
-    host: str
-    port: int
-    path: str
 
 
 class LoadClient:
@@ -117,7 +106,12 @@ class LoadClient:
     def changed(self, endpoint: bytes) -> None:
         """The client was told of a new version of ``endpoint``: the place to fetch it."""
 
-    # What the link reports
+    # What the link reports (it is a ``LinkOwner``)
+
+    def opened(self, link: Link) -> None:
+        """The handshake was accepted."""
+        self.link = link
+        self.record(Kind.OPEN, time=link.opened)
 
     def welcomed(self) -> None:
         """The server sent its first frame: subscribe to everything that is wanted."""
@@ -154,7 +148,7 @@ class LoadClient:
         elif kind != "welcome":
             raise wire.WireError(f"unexpected message: {message}")
 
-    def lost(self, link: "Link", code: int, reason: str) -> None:
+    def lost(self, link: Link, code: int, reason: str) -> None:
         """The connection is gone, or never came to be: connect again, unless the code forbids it."""
         now = monotonic()
         if link.opened:
@@ -224,106 +218,3 @@ class LoadClient:
             self.record(Kind.STATUS, code=int(live), time=time)
         for name in names or ():
             self.record(Kind.STATUS, name.encode(), code=int(live), time=time)
-
-
-class Link(asyncio.Protocol):
-    """One connection of a client."""
-
-    def __init__(self, client: LoadClient, server: Server) -> None:
-        self.opened = 0.0
-        self.heard = monotonic()
-        self.live = True
-        self.welcomed = False
-        self.updates = 0
-        self._client = client
-        self._handshake: wire.Handshake | None = wire.Handshake(server.host, server.port, server.path)
-        self._transport: asyncio.Transport | None = None
-        self._tail = b""
-        self._code, self._reason = 1006, ""
-
-    def say(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-        self._write(wire.frame(orjson.dumps(message)))
-
-    def close(self) -> None:
-        """Close in the orderly way."""
-        self._write(wire.frame((1000).to_bytes(2, "big"), wire.CLOSE))
-        if self._transport:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport:
-            self._transport.abort()
-
-    # asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert self._handshake is not None
-        # uvloop's transports are asyncio.Transport in all but name.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._handshake.request)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._client.lost(self, self._code, self._reason)
-
-    def data_received(self, data: bytes) -> None:
-        if self._handshake is None:
-            self._frames(data)
-        else:
-            self._shaking_hands(self._handshake, data)
-
-    def _shaking_hands(self, handshake: wire.Handshake, data: bytes) -> None:
-        self._tail += data
-        try:
-            rest = handshake.answer(self._tail)
-        except wire.WireError as error:
-            self._reason = str(error)
-            self.abort()
-            return
-        if rest is not None:
-            self._handshake, self._tail = None, b""
-            self.opened = self.heard = monotonic()
-            self._client.link = self
-            self._client.record(Kind.OPEN, time=self.opened)
-            if rest:
-                self._frames(rest)
-
-    def _frames(self, data: bytes) -> None:
-        time = self.heard = monotonic()
-        if self._tail:
-            data = self._tail + data
-        end, updates, specials = wire.walk(data)
-        self.updates += updates
-        self._tail = data[end:]
-        if not specials:
-            self._client.updates(data, 0, end, time)
-            return
-        # In their order on the wire: an update before `unsubscribed` is legal, one after it is not.
-        start = 0
-        for special in specials:
-            self._client.updates(data, start, special.start, time)
-            self._special(special, time)
-            start = special.end
-        self._client.updates(data, start, end, time)
-
-    def _special(self, special: wire.Special, time: float) -> None:
-        if special.opcode == wire.TEXT:
-            message = orjson.loads(special.payload)
-            self._client.message(message, time)
-            if message["type"] == "welcome":
-                self.welcomed = True
-                self._client.welcomed()
-        elif special.opcode == wire.PING:
-            self._write(wire.frame(special.payload, wire.PONG))
-        elif special.opcode == wire.CLOSE:
-            self._code = int.from_bytes(special.payload[:2], "big") if special.payload else 1005
-            self._reason = special.payload[2:].decode()
-            self._write(wire.frame(special.payload[:2], wire.CLOSE))
-            if self._transport:
-                self._transport.close()
-
-    def _write(self, data: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(data)

@@ -13,8 +13,8 @@ _DAY_S: Final = 86_400
 _YEAR_S: Final = 365.2425 * _DAY_S
 _PRICE_FLOOR: Final = -90.0
 _PRICE_CAP: Final = 400.0
-_ROUNDS: Final = 8
-"""Rounds of trade across the borders: prices of uncongested neighbours have met by then, give or take a few EUR."""
+_ROUNDS: Final = 12
+"""Rounds of trade across the borders: prices of uncongested neighbours have met by then, give or take a EUR."""
 
 
 @dataclass(frozen=True, slots=True)

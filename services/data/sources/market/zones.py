@@ -63,13 +63,17 @@ COSTS: Final = {
     "wind": (-25.0, 6.0),
     "nuclear": (-90.0, -30.0),
     "biomass": (-40.0, 45.0),
-    "hydro": (35.0, 165.0),
+    "hydro": (4.0, 165.0),
     "lignite": (58.0, 112.0),
     "coal": (70.0, 108.0),
     "gas": (76.0, 172.0),
     "oil": (118.0, 235.0),
 }
-"""The market price (EUR/MWh) at which plants of a type begin to run, and at which all of them run."""
+"""The market price (EUR/MWh) at which plants of a type begin to run, and at which all of them run.
+
+The ranges leave no gap between the renewable types and the others: where nothing reacts to the price, trade between
+zones would not settle.
+"""
 
 AVAILABLE: Final = {"nuclear": 0.94, "biomass": 0.75, "hydro": 0.52, "lignite": 0.72, "coal": 0.8, "gas": 0.9,
                     "oil": 0.92}  # fmt: skip

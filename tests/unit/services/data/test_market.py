@@ -1,6 +1,7 @@
 """The simulated market: the same for the same seed and time, coherent, plausible, and not frantic."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -55,7 +56,7 @@ def test_power_flows_to_where_it_is_dearer(day: list[Snapshot]) -> None:
     for snapshot in day:
         for (origin, target), power in snapshot.flow.items():
             difference = snapshot.price[target] - snapshot.price[origin]
-            if abs(difference) > 15:
+            if abs(difference) > 5:
                 assert power * difference > 0
 
 
@@ -87,7 +88,7 @@ def test_summer_has_more_sun_than_winter() -> None:
 def test_noise_is_smooth_and_bounded() -> None:
     values = [noise(1, "x", t, 100) for t in range(2000)]
     assert all(-1 <= value <= 1 for value in values)
-    assert max(abs(a - b) for a, b in zip(values, values[1:], strict=False)) < 0.05
+    assert max(abs(a - b) for a, b in itertools.pairwise(values)) < 0.05
     assert max(values) - min(values) > 0.5
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what the design promises about cost, measured against peers in one run (docs/performance.md)."""

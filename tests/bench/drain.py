@@ -1,0 +1,144 @@
+"""The load clients: a process of C that only counts (drain.c), and probes in Python that check every version."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+
+class Lost(Exception):
+    """Clients did not get what they should."""
+
+
+class Counted(NamedTuple):
+    """What a drain has received since its start."""
+
+    updates: int
+    replies: int
+    open: int
+
+
+class Drain:
+    """``count`` connections that read and count."""
+
+    def __init__(self, process: asyncio.subprocess.Process, count: int) -> None:
+        self._process = process
+        self.count = count
+        self.counted = Counted(0, 0, count)
+
+    def say(self, text: str) -> None:
+        """Every connection sends a message; ``#`` stands for its number."""
+        self._command(f"say {text}")
+
+    def tell(self, number: int, text: str) -> None:
+        """One connection sends a message."""
+        self._command(f"tell {number} {text}")
+
+    def stall(self) -> None:
+        """Read no more."""
+        self._command("stall")
+
+    async def reach(self, *, updates: int = 0, replies: int = 0) -> None:
+        """Wait until that many more have arrived.
+
+        Raises:
+            Lost: not within half a minute, or connections were closed, or more arrived.
+        """
+        goal = Counted(self.counted.updates + updates, self.counted.replies + replies, self.count)
+        self._command(f"wait {goal.updates} {goal.replies}")
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        self.counted = Counted(*map(int, line.split())) if line else Counted(0, 0, 0)
+        if self.counted != goal:
+            raise Lost(f"expected {goal}, got {self.counted}")
+
+    def _command(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+
+@contextlib.asynccontextmanager
+async def draining(program: Path, port: int, count: int, *, net: int, core: int | None) -> AsyncIterator[Drain]:
+    """``count`` open connections to a server, 50 from each address of 127.0.``net``.0."""
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *map(str, (port, count, net, "/ws")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    pin(process.pid, core)
+    try:
+        async with asyncio.timeout(60):
+            if await process.stdout.readline() != b"ready\n":
+                raise Lost("the clients could not connect")
+        yield Drain(process, count)
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+class Probe:
+    """A client in Python that decodes everything and checks that no version is missing, repeated or out of order."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._arrived = asyncio.Event()
+        self.versions: dict[str, int] = {}
+        self.updates = 0
+        self.faults: list[str] = []
+
+    async def subscribe(self, *endpoints: str) -> None:
+        message = {"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(endpoints)}
+        await self._connection.send(orjson.dumps(message), text=True)
+
+    async def read(self) -> None:
+        async for frame in self._connection:
+            message = orjson.loads(frame)
+            if message["type"] == "update":
+                endpoint, version = message["endpoint"], message["version"]
+                if version <= self.versions.get(endpoint, 0):
+                    self.faults.append(f"{endpoint}: {version} after {self.versions[endpoint]}")
+                self.versions[endpoint] = version
+                self.updates += 1
+                self._arrived.set()
+
+    async def reach(self, endpoint: str, version: int) -> None:
+        """Wait for a version.
+
+        Raises:
+            Lost: it does not come, or what came was not in order.
+        """
+        async with asyncio.timeout(60):
+            while self.versions.get(endpoint, 0) < version:
+                self._arrived.clear()
+                await self._arrived.wait()
+        if self.faults:
+            raise Lost("; ".join(self.faults[:3]))
+
+
+@contextlib.asynccontextmanager
+async def probing(port: int) -> AsyncIterator[Probe]:
+    """A probe that is connected."""
+    protocols = [Subprotocol("diem.v1.json")]
+    url = f"ws://127.0.0.1:{port}/ws"
+    async with connect(url, subprotocols=protocols, proxy=None, compression=None, ping_interval=None) as connection:
+        probe = Probe(connection)
+        reading = asyncio.create_task(probe.read())
+        try:
+            yield probe
+        finally:
+            reading.cancel()
+
+
+def pin(pid: int, core: int | None) -> None:
+    """Keep a process on one core; None leaves it to the scheduler."""
+    if core is not None:
+        os.sched_setaffinity(pid, {core})

@@ -1,0 +1,49 @@
+"""Medians with their uncertainty, and goals that are reached or not."""
+
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The median of the rounds, with the 95 % interval of its bootstrap."""
+
+    median: float
+    low: float
+    high: float
+    rounds: list[float]
+
+
+def figure(rounds: Sequence[float], *, samples: int = 2000) -> Figure:
+    """The median of ``rounds`` and how far it can be trusted."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(rounds, k=len(rounds))) for _ in range(samples))
+    low, high = medians[int(0.025 * samples)], medians[int(0.975 * samples)]
+    return Figure(round(statistics.median(rounds), 4), round(low, 4), round(high, 4), [round(x, 4) for x in rounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the design promises, and what was measured."""
+
+    name: str
+    unit: str
+    goal: float
+    measured: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Every goal here is an upper bound."""
+        return self.measured <= self.goal
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "reached": self.reached}
+
+
+def goal(name: str, unit: str, bound: float, measured: Figure) -> Goal:
+    """A goal for a figure."""
+    return Goal(name, unit, bound, measured.median, (measured.low, measured.high))

@@ -1,0 +1,30 @@
+"""The two C programs of the benchmark: the floor and the load client, compiled when they are needed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+class NoCompiler(Exception):
+    """Without a C compiler there is no floor to compare with."""
+
+    def __str__(self) -> str:
+        return "the fan-out benchmark needs a C compiler: on Debian, apt install gcc libc6-dev"
+
+
+def program(name: str, build: Path) -> Path:
+    """Compile ``name``.c into ``build``, unless it is there and newer; returns the program.
+
+    Raises:
+        NoCompiler: there is none.
+    """
+    source, target = HERE / f"{name}.c", build / name
+    if target.exists() and target.stat().st_mtime > source.stat().st_mtime:
+        return target
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NoCompiler
+    subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", target, source], check=True)
+    return target

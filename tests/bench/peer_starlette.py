@@ -1,0 +1,47 @@
+"""A peer: Starlette on uvicorn and uvloop, deflate off. Payloads arrive on standard input."""
+
+import asyncio
+import sys
+
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.bench.stdin import lines
+
+
+async def main(port: int) -> None:
+    sockets: set[WebSocket] = set()
+
+    async def serve_one(socket: WebSocket) -> None:
+        await socket.accept()
+        sockets.add(socket)
+        try:
+            while True:
+                await socket.receive_text()
+        except WebSocketDisconnect:
+            pass
+        finally:
+            sockets.discard(socket)
+
+    async def publish() -> None:
+        async for line in lines():
+            if line:
+                for socket in sockets:
+                    await socket.send_text(line)
+        server.should_exit = True
+
+    app = Starlette(routes=[WebSocketRoute("/ws", serve_one)])
+    config = uvicorn.Config(
+        app, port=port, ws_per_message_deflate=False, ws_ping_interval=None, log_level="warning", lifespan="off"
+    )
+    server = uvicorn.Server(config)
+    publishing = asyncio.create_task(publish())
+    await server.serve()
+    publishing.cancel()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1])))

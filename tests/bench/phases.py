@@ -1,0 +1,142 @@
+"""The measurements of the fan-out benchmark, each a few rounds of its own."""
+
+import asyncio
+import statistics
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.drain import Drain, draining, probing
+from tests.bench.figures import Figure, figure
+from tests.bench.procfs import rss_kib
+from tests.bench.servers import SETTLE, Block, Diem, Target, diem, measured
+
+HOT = [f"/bench/hot/{number}" for number in range(8)]
+FILL = [f"/bench/fill/{number}" for number in range(50)]
+FOREIGN = [f"/bench/foreign/{number}" for number in range(10_000)]
+MARKER = "/bench/marker"
+CATALOGUE = [f"/bench/catalogue/{number}" for number in range(200)]
+QUIET_CLIENTS = 10
+
+
+def subscribe(*endpoints: str) -> str:
+    """A request."""
+    names = ",".join(f'"{endpoint}":null' for endpoint in endpoints)
+    return f'{{"type":"subscribe","id":1,"endpoints":{{{names}}}}}'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    clients: int
+    rounds: int
+    ticks: int
+    """Of one block with one update per client and tick."""
+    foreign_batches: int
+    idle_clients: int
+
+
+async def interleaved(targets: Mapping[str, Target], endpoints: list[str], ticks: int) -> dict[str, Block]:
+    """One round: every server twice, there and back, so that what drifts hits all alike."""
+    blocks: dict[str, list[Block]] = {name: [] for name in targets}
+    for name in [*targets, *reversed([*targets])]:
+        blocks[name].append(await targets[name].block(endpoints, ticks))
+    return {
+        name: Block(statistics.mean(b.cpu_us for b in pair), statistics.mean(b.writes for b in pair))
+        for name, pair in blocks.items()
+    }
+
+
+def ratios(rounds: list[dict[str, Block]], name: str, base: str) -> Figure:
+    """CPU per delivery of one server, as a multiple of another's in the same round."""
+    return figure([blocks[name].cpu_us / blocks[base].cpu_us for blocks in rounds])
+
+
+async def foreign(server: Diem, batches: int) -> float:
+    """Microseconds of CPU for an update that nobody subscribed to, from the feed to its discard."""
+    async with probing(server.port) as probe:
+        await probe.subscribe(MARKER)
+        spent = 0.0
+        for number in range(batches + 1):
+            before = await measured(server)
+            server.feed.put(*FOREIGN)
+            await probe.reach(MARKER, server.feed.put(MARKER))
+            # The first batch fills the retained map.
+            spent += (await measured(server) - before).cpu if number else 0.0
+    return spent / (batches * len(FOREIGN)) * 1e6
+
+
+async def requests(target: Target, pairs: int) -> float:
+    """Microseconds of CPU for a subscribe or unsubscribe of one endpoint, with its reply."""
+    drain = target.drain
+    before = await measured(target.server)
+    for _ in range(pairs):
+        drain.say('{"type":"subscribe","id":2,"endpoints":{"/bench/own/#":null}}')
+        await drain.reach(replies=drain.count)
+        drain.say('{"type":"unsubscribe","id":3,"endpoints":["/bench/own/#"]}')
+        await drain.reach(replies=drain.count)
+    return (await measured(target.server) - before).cpu / (2 * pairs * drain.count) * 1e6
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """What clients that do not read do to the others, in one round."""
+
+    cpu: float
+    """CPU per delivery to the others, as a multiple of the server without such clients."""
+    writes: float
+    held_kib: float
+    """Memory held for each of them."""
+
+
+async def stalled(pair: Mapping[str, Target], program: Path, core: int | None, ticks: int) -> Stalled:
+    """Connect clients to the first of two equal servers, let them stall, and compare."""
+    server = next(iter(pair.values())).server
+    # Retained, so that every round begins alike.
+    server.publish(*FILL)
+    async with draining(program, server.port, QUIET_CLIENTS, net=9, core=core) as quiet:
+        for number in range(QUIET_CLIENTS):
+            quiet.tell(number, subscribe(*FILL, *HOT))
+        await quiet.reach(replies=QUIET_CLIENTS, updates=QUIET_CLIENTS * len([*FILL, *HOT]))
+        quiet.stall()
+        await asyncio.sleep(SETTLE)
+        before = rss_kib(server.pid)
+        # Enough to fill the kernel's buffers of both ends and 32 KiB in the server: from then on they are blocked.
+        for _ in range(800):
+            server.publish(*FILL)
+            await asyncio.sleep(0.001)
+        await measured(server)
+        held = (rss_kib(server.pid) - before) / QUIET_CLIENTS
+        blocks = await interleaved(pair, HOT[:1], ticks)
+    with_, without = blocks.values()
+    return Stalled(with_.cpu_us / without.cpu_us, with_.writes / without.writes, held)
+
+
+async def memory(
+    directory: Path, program: Path, cores: tuple[int | None, int | None], clients: int
+) -> dict[str, float]:
+    """KiB of a fresh server per connection: idle, and with 10 subscriptions of 200 endpoints."""
+    async with diem(directory, core=cores[0]) as server:
+        server.publish(*CATALOGUE)
+        await asyncio.sleep(0.2)
+        empty = rss_kib(server.pid)
+        async with draining(program, server.port, clients, net=1, core=cores[1]) as drain:
+            idle = await _settled(server.pid)
+            for number in range(clients):
+                drain.tell(number, subscribe(*(CATALOGUE[(7 * number + 3 * i) % 200] for i in range(10))))
+            await drain.reach(replies=clients, updates=10 * clients)
+            subscribed = await _settled(server.pid)
+    return {"idle": (idle - empty) / clients, "subscribed": (subscribed - empty) / clients}
+
+
+async def _settled(pid: int) -> int:
+    await asyncio.sleep(0.3)
+    return rss_kib(pid)
+
+
+async def per_connection(pid: int, connect: Callable[[], Awaitable[Drain]]) -> tuple[Drain, float]:
+    """Connect clients to a server that has none; returns them and the KiB that each costs it."""
+    before = rss_kib(pid)
+    drain = await connect()
+    return drain, (await _settled(pid) - before) / drain.count

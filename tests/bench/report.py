@@ -1,0 +1,55 @@
+"""What the person at the terminal sees of a benchmark while it runs and at its end."""
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.bench.figures import Figure, Goal
+
+WIDTH_OF_FILES = 120
+
+
+class Report:
+    """Progress while the block is open (a bar at a terminal, plain lines elsewhere), and tables."""
+
+    def __init__(self, steps: int) -> None:
+        self._console = Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = WIDTH_OF_FILES
+        columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("starting", total=steps)
+        self._steps = steps
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def step(self, what: str) -> None:
+        """The next step begins."""
+        self._done += 1
+        if self._console.is_terminal:
+            self._bar.update(self._task, advance=1, description=what)
+        else:
+            self._console.print(f"[{self._done}/{self._steps}] {what}", markup=False)
+
+    def figures(self, title: str, figures: Mapping[str, Figure]) -> None:
+        table = Table("", "median", "95 %", title=title, title_justify="left")
+        for name, figure in figures.items():
+            table.add_row(name, f"{figure.median:.3f}", f"{figure.low:.3f} - {figure.high:.3f}")
+        self._console.print(table)
+
+    def goals(self, goals: Iterable[Goal]) -> None:
+        table = Table("goal", "at most", "measured", "", title="Goals", title_justify="left")
+        for goal in goals:
+            said = "reached" if goal.reached else "[bold]missed[/bold]"
+            table.add_row(goal.name, f"{goal.goal:g} {goal.unit}", f"{goal.measured:.3f}", said)
+        self._console.print(table)

@@ -1,0 +1,120 @@
+"""A Data Service in a process of its own, on free ports, and what a test says to it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from diem.process.auth import SharedKey
+
+ROOT = Path(__file__).parents[3]
+HOUR = "2026-01-01T00:00:00Z"
+
+
+class DataProcess:
+    """One process; its standard error is read, because its log says which ports it found."""
+
+    def __init__(self, child: asyncio.subprocess.Process, state_dir: Path) -> None:
+        self.child = child
+        self.state_dir = state_dir
+        self.log: list[str] = []
+        self.serving: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.child.stderr is not None
+        async for line in self.child.stderr:
+            self.log.append(line.decode().rstrip())
+            with contextlib.suppress(orjson.JSONDecodeError):
+                event = orjson.loads(line)
+                if event["event"] == "serving" and not self.serving.done():
+                    self.serving.set_result(event)
+
+    async def ready(self) -> None:
+        """Wait until it serves."""
+        ended = asyncio.create_task(self.child.wait())
+        await asyncio.wait({self.serving, ended}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        assert self.serving.done(), "\n".join(self.log)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.serving.result()['port']}"
+
+    @property
+    def internal(self) -> str:
+        return f"http://127.0.0.1:{self.serving.result()['internal_port']}"
+
+    @property
+    def write(self) -> dict[str, str]:
+        return {"Authorization": SharedKey.load(self.state_dir / "write.key").header}
+
+    @property
+    def shared(self) -> dict[str, str]:
+        return {"Authorization": SharedKey.load(self.state_dir / "internal.key").header}
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the exit."""
+        if self.child.returncode is None:
+            self.child.send_signal(number)
+        code = await asyncio.wait_for(self.child.wait(), 20)
+        await self._reading
+        return code
+
+
+async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataProcess:
+    """Start a Data Service without waiting for it; ``settings`` are ``DIEM_DATA_*``, ``config`` its diem.toml."""
+    state_dir.mkdir(exist_ok=True)
+    for name in ("internal.key", "write.key"):
+        SharedKey.create(state_dir / name)
+    file = state_dir / "diem.toml"
+    file.write_text(config)
+    own = {"PORT": "0", "INTERNAL_PORT": "0", "CONFIG": str(file)} | settings
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
+    environment |= {"DIEM_STATE_DIR": str(state_dir)} | {f"DIEM_DATA_{name}": value for name, value in own.items()}
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "import sys; from diem.process.lifecycle import run; from services.data.main import main; "
+        "from services.data.settings import Settings; sys.exit(run(Settings.load(), main))",
+        cwd=ROOT,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    return DataProcess(child, state_dir)
+
+
+@contextlib.asynccontextmanager
+async def serving(state_dir: Path, *, config: str = "", **settings: str) -> AsyncIterator[DataProcess]:
+    """A Data Service that serves; it is ended, if it still runs, at the end."""
+    process = await start(state_dir, config=config, **settings)
+    try:
+        await process.ready()
+        yield process
+    finally:
+        await process.end(signal.SIGKILL)
+
+
+def bulk(values: dict[str, float]) -> dict[str, Any]:
+    """The body of a bulk PUT of one-point datasets."""
+    return {
+        "datasets": [
+            {"endpoint": name, "unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": value}]}
+            for name, value in values.items()
+        ]
+    }
+
+
+async def until(http: httpx.AsyncClient, url: str, status: int, **request: Any) -> None:
+    """Ask until the answer has a status, for at most 10 s."""
+    async with asyncio.timeout(10):
+        while (await http.get(url, **request)).status_code != status:  # another process changes it
+            await asyncio.sleep(0.02)

@@ -1,0 +1,47 @@
+"""Invariant I1: what was accepted is there after a kill -9 in the middle of writing."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import httpx
+
+from tests.integration.data.process import DataProcess, bulk, serving
+
+
+async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict[str, tuple[int, float]]) -> None:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+        number = 0.0
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                number += 1
+                names = [f"/w{writer}/e{index}" for index in range(50)]
+                answer = await http.put("/v1/data", json=bulk(dict.fromkeys(names, number)))
+                assert answer.status_code == 200, answer.text
+                for one in answer.json()["accepted"]:
+                    accepted[one["endpoint"]] = (one["version"], number)
+
+
+async def test_nothing_accepted_is_lost_by_a_kill_in_the_middle_of_writing(tmp_path: Path) -> None:
+    accepted: dict[str, tuple[int, float]] = {}
+    stores = set()
+    for round_ in range(3):
+        async with serving(tmp_path / "state") as process:
+            async with httpx.AsyncClient(base_url=process.url) as http:
+                for endpoint, (version, value) in accepted.items():
+                    found = (await http.get(f"/v1/data{endpoint}")).json()
+                    # A write whose answer was lost in the crash may have been committed: then it is all there.
+                    assert found["version"] >= version
+                    assert found["points"][0]["value"] in {value, value + 1, 1.0}
+                    if found["version"] == version:
+                        assert found["points"][0]["value"] == value
+                stores.add((await http.get(f"{process.internal}/status", headers=process.shared)).json()["store"])
+            accepted.clear()
+            writers = [asyncio.create_task(_write_until_it_dies(process, n, accepted)) for n in range(4)]
+            async with asyncio.timeout(20):
+                while len(accepted) < 200 or min(value for _, value in accepted.values()) < 3 + round_:
+                    await asyncio.sleep(0.01)
+            await process.end(signal.SIGKILL)
+            await asyncio.gather(*writers)
+    assert len(stores) == 1

@@ -1,0 +1,152 @@
+"""The process as a whole: start, feed, health, an orderly end, and faults in one line."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+
+from diem.protocol import feed
+from services.data import server as server_module
+from services.data.server import make_server
+from tests.integration.data.process import DataProcess, bulk, serving, start
+
+TWO_MARKETS = """
+[[source]]
+type = "simulation"
+name = "first"
+
+[[source]]
+type = "simulation"
+name = "second"
+zones = ["GR"]
+"""
+
+
+def _feed(process: DataProcess) -> connect:
+    url = f"ws{process.internal.removeprefix('http')}/feed"
+    return connect(url, subprotocols=[websockets.Subprotocol(feed.SUBPROTOCOL)], additional_headers=process.shared)
+
+
+async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "state") as process,
+        httpx.AsyncClient(base_url=process.url, headers=process.write) as http,
+        _feed(process) as reader,
+    ):
+        await http.put("/v1/data", json=bulk({"/a": 1}))
+        await reader.send(feed.encode(feed.Resume(None, {})), text=True)
+        hello = feed.decode(str(await reader.recv()).encode())
+        assert isinstance(hello, feed.Hello)
+        first = await reader.recv(decode=False)
+        assert [record.endpoint for record in feed.decode_batch(first).records] == [b"/a"]
+        assert feed.decode(await reader.recv(decode=False)) == feed.CaughtUp("store")
+        (accepted,) = (await http.put("/v1/data", json=bulk({"/b": 1}))).json()["accepted"]
+        while (message := await asyncio.wait_for(reader.recv(decode=False), 5)) == feed.BEAT:
+            pass
+        (record,) = feed.decode_batch(message).records
+        assert (record.endpoint, record.version) == (b"/b", accepted["version"])
+
+
+async def test_a_store_that_was_restored_from_an_old_copy_is_not_ready(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "state") as process,
+        httpx.AsyncClient() as http,
+    ):
+        assert (await http.get(f"{process.internal}/readyz")).status_code == 200
+        status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+        async with _feed(process) as reader:
+            await reader.send(feed.encode(feed.Resume(status["store"], {feed.STORE: 100})), text=True)
+            with contextlib.suppress(websockets.ConnectionClosed):
+                await reader.recv()
+        ready = await http.get(f"{process.internal}/readyz")
+        assert ready.status_code == 503
+        assert "older copy" in ready.text
+
+
+async def test_health_status_and_metrics(tmp_path: Path) -> None:
+    config = '[[source]]\ntype = "simulation"\nzones = ["GR", "BG"]\n'
+    async with (
+        serving(tmp_path / "state", config=config) as process,
+        httpx.AsyncClient() as http,
+    ):
+        async with asyncio.timeout(10):
+            while True:
+                status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+                if status["sources"][0]["ok"]:
+                    break
+                await asyncio.sleep(0.02)
+        assert status["process"] == "data"
+        assert status["ready"]
+        assert status["endpoints"] == status["sequence"] == 23
+        await http.get(f"{process.url}/v1/endpoints")
+        metrics = (await http.get(f"{process.internal}/metrics", headers=process.shared)).text
+        assert "diem_store_changes_total 23.0" in metrics
+        assert 'diem_source_polls_total{source="market"}' in metrics
+        assert 'diem_http_requests_total{method="GET",status="200"} 1.0' in metrics
+        assert (await http.get(f"{process.internal}/status")).status_code == 401
+
+
+async def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state") as process:
+        body = orjson.dumps(bulk({"/a": 1}))
+        port = process.serving.result()["port"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = (
+            f"PUT /v1/data HTTP/1.1\r\nHost: localhost\r\nAuthorization: {process.write['Authorization']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body[:10])
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        ending = asyncio.create_task(process.end(signal.SIGTERM))
+        await asyncio.sleep(0.3)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        writer.write(body[10:])
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert await ending == 0
+        writer.close()
+    async with serving(tmp_path / "state") as process, httpx.AsyncClient() as http:
+        assert (await http.get(f"{process.url}/v1/data/a")).status_code == 200
+
+
+async def test_an_endpoint_claimed_by_two_sources_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    process = await start(tmp_path / "state", config=TWO_MARKETS)
+    assert await process.child.wait() == 2
+    await process.end()
+    (line,) = process.log
+    assert line.startswith("diem: the endpoint /dam/prices/GR is claimed by two sources: 'first' and 'second'")
+
+
+async def test_a_store_that_is_in_use_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state"):
+        second = await start(tmp_path / "state")
+        assert await second.child.wait() == 1
+        await second.end()
+        assert second.log[-1].endswith("data.db is in use by another process")
+
+
+async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "FIRST_REQUEST_S", 0.1)
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError
+
+    stopping = asyncio.Event()
+    listener = server_module.socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    server = make_server(app, connections=10, drain_s=1)
+    running = asyncio.create_task(server.run_until(stopping, listener))
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(b"GET / HTTP/1.1\r\nHost:")
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+    stopping.set()
+    await running

@@ -1,0 +1,137 @@
+"""A real HTTP server as a source: its file changes, it dies, it talks nonsense, and comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.data.process import HOUR, DataProcess, serving
+
+
+class Upstream:
+    """A small HTTP server with two documents; ``hits`` counts full answers, ``unchanged`` the 304s."""
+
+    def __init__(self) -> None:
+        self.documents = {
+            "/prices.csv": f"time,value\n{HOUR},81.2\n",
+            "/load.json": f'[{{"time":"{HOUR}","value":5000}}]',
+        }
+        self.hits = self.unchanged = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def up(self) -> None:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        body = self.documents[head.split()[1]]
+        etag = f'"{hash(body)}"'
+        if f"if-none-match: {etag}" in head.lower():
+            self.unchanged += 1
+            writer.write(b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n")
+        else:
+            self.hits += 1
+            writer.write(
+                f"HTTP/1.1 200 OK\r\nETag: {etag}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+            )
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    server = Upstream()
+    await server.up()
+    yield server
+    await server.down()
+
+
+@pytest.fixture
+async def process(tmp_path: Path, upstream: Upstream) -> AsyncIterator[DataProcess]:
+    config = "".join(
+        f"""
+        [[source]]
+        type = "http"
+        name = "{name}"
+        url = "http://127.0.0.1:{upstream.port}/{file}"
+        every = 0.2
+        endpoint = "/{name}"
+        unit = "{unit}"
+        resolution = "PT1H"
+        title = "The {name}"
+        """
+        for name, file, unit in (("prices", "prices.csv", "EUR/MWh"), ("load", "load.json", "MW"))
+    )
+    async with serving(tmp_path / "state", config=config) as process:
+        yield process
+
+
+async def _value(http: httpx.AsyncClient, endpoint: str) -> float | None:
+    answer = await http.get(f"/v1/data{endpoint}")
+    return float(answer.json()["points"][0]["value"]) if answer.status_code == 200 else None
+
+
+async def _until_value(http: httpx.AsyncClient, endpoint: str, value: float) -> None:
+    async with asyncio.timeout(10):
+        while await _value(http, endpoint) != value:  # another process changes it
+            await asyncio.sleep(0.02)
+
+
+async def _until_ok(process: DataProcess, http: httpx.AsyncClient, name: str, *, ok: bool) -> dict[str, object]:
+    async with asyncio.timeout(10):
+        while True:
+            status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+            entry: dict[str, object] = next(source for source in status["sources"] if source["name"] == name)
+            if entry["ok"] is ok:
+                return entry
+            await asyncio.sleep(0.02)
+
+
+async def test_a_source_is_followed_through_changes_nonsense_and_outage(
+    process: DataProcess, upstream: Upstream
+) -> None:
+    async with httpx.AsyncClient(base_url=process.url) as http:
+        await _until_value(http, "/prices", 81.2)
+        await _until_value(http, "/load", 5000)
+        (load, prices) = (await http.get("/v1/endpoints")).json()["endpoints"]
+        assert (load["source"], prices["source"], prices["title"]) == ("load", "prices", "The prices")
+
+        upstream.documents["/prices.csv"] = f"time,value\n{HOUR},90\n"
+        await _until_value(http, "/prices", 90)
+
+        upstream.documents["/prices.csv"] = f"time,value\n{HOUR},nonsense\n"
+        entry = await _until_ok(process, http, "prices", ok=False)
+        assert "line 2" in str(entry["error"])
+        # The last good data stays, and the other source goes on.
+        assert await _value(http, "/prices") == 90
+        upstream.documents["/load.json"] = f'[{{"time":"{HOUR}","value":5100}}]'
+        await _until_value(http, "/load", 5100)
+
+        await upstream.down()
+        await _until_ok(process, http, "load", ok=False)
+        assert await _value(http, "/load") == 5100
+        upstream.documents["/prices.csv"] = f"time,value\n{HOUR},95\n"
+        await upstream.up()
+        await _until_value(http, "/prices", 95)
+        await _until_ok(process, http, "load", ok=True)
+        assert upstream.unchanged > 0
+    assert len([line for line in process.log if '"source fails"' in line and '"prices"' in line]) <= 2
+
+
+async def test_what_a_source_keeps_cannot_be_put_and_everything_else_can(process: DataProcess) -> None:
+    body = {"unit": "EUR/MWh", "resolution": "PT1H", "points": [{"time": HOUR, "value": 1}]}
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+        owned = await http.put("/v1/data/prices", json=body)
+        assert (owned.status_code, owned.json()["code"]) == (409, "owned_by_source")
+        assert "'prices'" in owned.json()["detail"]
+        assert (await http.put("/v1/data/prices/other", json=body)).status_code == 200

@@ -1,0 +1,140 @@
+"""One connection of a load client: a WebSocket over an asyncio transport, without a task or a queue."""
+
+import asyncio
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol, cast
+
+import orjson
+
+from tests.load import wire
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a client may connect."""
+
+    host: str
+    port: int
+    path: str
+
+
+class LinkOwner(Protocol):
+    """What a link reports to."""
+
+    def opened(self, link: "Link") -> None:
+        """The handshake was accepted."""
+
+    def welcomed(self) -> None:
+        """The server sent its first frame."""
+
+    def updates(self, data: bytes, start: int, end: int, time: float) -> None:
+        """Nothing but whole update frames lies between two places of a chunk."""
+
+    def message(self, message: dict[str, Any], time: float) -> None:
+        """Any other message."""
+
+    def lost(self, link: "Link", code: int, reason: str) -> None:
+        """The connection is gone."""
+
+
+class Link(asyncio.Protocol):
+    """One connection of a client: hands on what comes, in the order of the wire, and answers pings and closes."""
+
+    def __init__(self, owner: LinkOwner, server: Server) -> None:
+        self.opened = 0.0
+        self.heard = monotonic()
+        self.live = True
+        self.welcomed = False
+        self.updates = 0
+        self._owner = owner
+        self._handshake: wire.Handshake | None = wire.Handshake(server.host, server.port, server.path)
+        self._transport: asyncio.Transport | None = None
+        self._tail = b""
+        self._code, self._reason = 1006, ""
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self._write(wire.frame(orjson.dumps(message)))
+
+    def close(self) -> None:
+        """Close in the orderly way."""
+        self._write(wire.frame((1000).to_bytes(2, "big"), wire.CLOSE))
+        if self._transport:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._handshake is not None
+        # uvloop's transports are asyncio.Transport in all but name.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._handshake.request)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._owner.lost(self, self._code, self._reason)
+
+    def data_received(self, data: bytes) -> None:
+        if self._handshake is None:
+            self._frames(data)
+        else:
+            self._shaking_hands(self._handshake, data)
+
+    def _shaking_hands(self, handshake: wire.Handshake, data: bytes) -> None:
+        self._tail += data
+        try:
+            rest = handshake.answer(self._tail)
+        except wire.WireError as error:
+            self._reason = str(error)
+            self.abort()
+            return
+        if rest is not None:
+            self._handshake, self._tail = None, b""
+            self.opened = self.heard = monotonic()
+            self._owner.opened(self)
+            if rest:
+                self._frames(rest)
+
+    def _frames(self, data: bytes) -> None:
+        time = self.heard = monotonic()
+        if self._tail:
+            data = self._tail + data
+        end, updates, specials = wire.walk(data)
+        self.updates += updates
+        self._tail = data[end:]
+        if not specials:
+            self._owner.updates(data, 0, end, time)
+            return
+        # In their order on the wire: an update before `unsubscribed` is legal, one after it is not.
+        start = 0
+        for special in specials:
+            self._owner.updates(data, start, special.start, time)
+            self._special(special, time)
+            start = special.end
+        self._owner.updates(data, start, end, time)
+
+    def _special(self, special: wire.Special, time: float) -> None:
+        if special.opcode == wire.TEXT:
+            message = orjson.loads(special.payload)
+            self._owner.message(message, time)
+            if message["type"] == "welcome":
+                self.welcomed = True
+                self._owner.welcomed()
+        elif special.opcode == wire.PING:
+            self._write(wire.frame(special.payload, wire.PONG))
+        elif special.opcode == wire.CLOSE:
+            self._code = int.from_bytes(special.payload[:2], "big") if special.payload else 1005
+            self._reason = special.payload[2:].decode()
+            self._write(wire.frame(special.payload[:2], wire.CLOSE))
+            if self._transport:
+                self._transport.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(data)

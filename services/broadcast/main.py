@@ -59,7 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     internal = InternalListener(
         settings.internal_host, settings.internal_port, key=key, ready=why_not_ready, status=status, feed=server
     )
-    metrics.register(samples)
+    forget = metrics.register(samples)
     await internal.start()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(reader.run()), tasks.create_task(server.run())]
@@ -68,3 +68,4 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         for task in running:
             task.cancel()
     internal.stop()
+    forget()

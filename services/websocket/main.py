@@ -53,7 +53,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             **server.status(),
         },
     )
-    metrics.register(lambda: counters.samples(server, reader))
+    forget = metrics.register(lambda: counters.samples(server, reader))
     await internal.start()
     await public.start()
     # What exists now lives as long as the process: the collector need not look at it again.
@@ -67,6 +67,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         for task in running:
             task.cancel()
     internal.stop()
+    forget()
 
 
 async def _look(server: Server) -> None:

@@ -46,7 +46,9 @@ async def served(directory: Path) -> AsyncIterator[Served]:
     port = free_port()
     files = Served(directory, port)
     app = Starlette(routes=[Route("/{name}", files.get)])
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off")
+    )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment] # signals are pytest's
     task = asyncio.create_task(server.serve())
     while not server.started:

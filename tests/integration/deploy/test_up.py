@@ -25,7 +25,7 @@ async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops
     async with up(tmp_path, "--mode", mode) as running:
         before = running.pids()
         assert list(before) == MODES[mode]
-        assert any("Page" in line and "http://localhost:" in line for line in running.output)
+        await eventually(lambda: any("Page" in line and "http://localhost:" in line for line in running.output))
         await running.until_status(lambda s: all((e["report"] or {}).get("live") for e in s.values()))
 
         for pid in before.values():

@@ -60,6 +60,7 @@ class FeedServer:
         """Changes written to readers."""
         self._log = structlog.get_logger("feed")
         self._open = True
+        self._beaten = float("-inf")
 
     @property
     def accepting(self) -> bool:
@@ -78,6 +79,7 @@ class FeedServer:
 
     def beat(self) -> None:
         """The source behind this feed is alive."""
+        self._beaten = asyncio.get_running_loop().time()
         for connection, reader in self._readers.items():
             # A beat that overtakes nothing: behind a paused link it would only say that the link is paused.
             if reader.resumed and not connection.paused:
@@ -167,5 +169,6 @@ class FeedServer:
         if not reader.caught_up:
             reader.caught_up = True
             connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
-            if self._beats:
+            if self._beats or asyncio.get_running_loop().time() - self._beaten < 2 * BEAT_EVERY:
+                # Without it a server that has just caught up would tell its first clients that it is not live.
                 connection.send_text(feed.BEAT)

@@ -102,6 +102,16 @@ async def test_a_new_reader_gets_everything_and_is_told_when_it_has_it(source: F
         assert recorder.state.caught_up
 
 
+async def test_a_reader_that_has_caught_up_hears_a_beat_at_once(source: FeedUnderTest) -> None:
+    first = Recorder()
+    async with reading(source, first):
+        await until(lambda: first.beats)
+        second = Recorder()
+        async with reading(source, second):
+            await until(lambda: second.caught_up_times)
+            await until(lambda: second.beats, within=0.5)
+
+
 async def test_later_changes_follow_and_the_source_beats(source: FeedUnderTest) -> None:
     recorder = Recorder()
     async with reading(source, recorder):

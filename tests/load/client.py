@@ -46,6 +46,7 @@ class LoadClient:
         self.raw = 0
         self.refused = 0
         self.link: Link | None = None
+        self._dialed: Link | None = None
         self.pattern = wire.ANY_UPDATE
         self._servers = servers
         self._server = random.choice(servers)
@@ -85,9 +86,10 @@ class LoadClient:
             self.link.say({"type": "unsubscribe", "id": self._request, "endpoints": [old]})
 
     def watch(self, now: float) -> None:
-        """Called about once a second: a connection without any frame for 60 s is given up, as a browser must."""
-        if self.link and now - self.link.heard > SILENCE_SECONDS:
-            self.link.abort()
+        """Called about once a second: gives up a server that does not welcome, or says nothing for 60 s."""
+        link = self._dialed
+        if link and now - link.heard > (SILENCE_SECONDS if link.welcomed else CONNECT_SECONDS):
+            link.abort()
         if len(self.rows) > MAX_EVENTS:
             raise HistoryFull(f"client {self.name} has more than {MAX_EVENTS} events")
 
@@ -162,7 +164,7 @@ class LoadClient:
             # Another one after a failed connect, where there is another one.
             others = [server for server in self._servers if server != self._server]
             self._server = self._random.choice(others or self._servers)
-        self.link = None
+        self.link = self._dialed = None
         if not self._leaving and reconnects(code):
             self._again(reason)
 
@@ -184,7 +186,7 @@ class LoadClient:
 
     async def _connect(self) -> None:
         server = self._server
-        link = Link(self, server)
+        link = self._dialed = Link(self, server)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.get_running_loop().create_connection(

@@ -18,7 +18,8 @@ import orjson
 import uvloop
 from pydantic import BaseModel
 
-from tests.load.client import LoadClient, Server
+from tests.load.client import LoadClient
+from tests.load.link import Server
 from tests.load.probe import ProbeClient
 from tests.oracle.history import Kind, write_client
 

@@ -6,7 +6,8 @@ from time import monotonic
 
 import httpx
 
-from tests.load.client import LoadClient, Server
+from tests.load.client import LoadClient
+from tests.load.link import Server
 from tests.oracle.history import Kind
 
 RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0

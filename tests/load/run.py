@@ -9,7 +9,8 @@ from typing import Any
 
 from tests.load import bench
 from tests.load.injection import FAULTS, MODES
-from tests.load.scenario import Outcome, Scenario, quick, run
+from tests.load.observe import run
+from tests.load.scenario import Outcome, Scenario, quick
 from tests.oracle import Bounds
 
 

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Iterable
 
 from tests.load import bench
+from tests.load.observe import run
 from tests.load.run import end_in_order, told
-from tests.load.scenario import Scenario, quick, run
+from tests.load.scenario import Scenario, quick
 
 
 def run_all(name: str, scenarios: Iterable[Scenario]) -> int:

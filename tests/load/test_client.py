@@ -2,10 +2,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 import pytest
 
-from tests.load.client import LoadClient, Server
+from tests.load.client import LoadClient
+from tests.load.link import Server
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.support.small import System, small_system
@@ -89,3 +91,21 @@ async def test_foreign_updates_are_counted_and_recorded_only_without_the_filter(
         assert client.link.updates == 2
         assert (client.level(b"/b") == 0) is filtered
         client.leave()
+
+
+async def test_server_that_does_not_welcome_is_given_up() -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
+        server = Server("127.0.0.1", silent.sockets[0].getsockname()[1], "/ws")
+        client = LoadClient("1", "127.0.0.9", [server], ["/a"], Random(1), filtered=False)
+        client.start(0)
+        await asyncio.sleep(0.1)
+        client.watch(monotonic() + 9)
+        assert client.refused == 0
+        client.watch(monotonic() + 11)
+        await until(lambda: client.refused)
+        client.leave()
+        await asyncio.sleep(0.05)

@@ -1,5 +1,6 @@
 from tests.load.bench import Goal
-from tests.load.scenario import Scenario, run
+from tests.load.observe import run
+from tests.load.scenario import Scenario
 
 
 async def test_small_run_with_a_killed_data_service_is_clean() -> None:

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
+from diem.process.backoff import full_jitter
 from diem.protocol import codes, endpoints, messages
 
 BASE: Final = 0.5
@@ -125,11 +126,9 @@ class UpdatesClient:
                 self._wake.set()
                 return
             attempt = 0 if loop.time() - opened > STABLE_AFTER else attempt + 1
-            window = min(CAP, BASE * 2 ** min(attempt, 16))
             asked = _RETRY.search(close.reason) if close else None
-            if asked:
-                window = min(CAP, int(asked[1]) / 1000)
-            await asyncio.sleep(random.uniform(0, window))  # noqa: S311 - jitter is no secret
+            wait = full_jitter(0, int(asked[1]) / 1000, CAP) if asked else full_jitter(attempt, BASE, CAP)
+            await asyncio.sleep(wait)
 
     async def _stay(self) -> None:
         url = random.choice(self._urls)  # noqa: S311 - spreads clients, is no secret

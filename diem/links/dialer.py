@@ -1,7 +1,6 @@
 """The dialling side of an internal link: connects, asks for the feed with the shared key, and dials again when lost."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -16,9 +15,6 @@ from diem.links.connection import QUIET, Connection
 from diem.protocol import feed
 
 CONNECT_TIMEOUT: Final = 3.0
-RETRY_BASE: Final = 0.1
-RETRY_CAP: Final = 2.0
-"""Seconds: internal links heal fast; full jitter keeps servers that lost one feed from dialling it in step."""
 
 
 class ClientConnection(Connection):
@@ -91,8 +87,3 @@ async def dial(url: str, connection: Callable[[], C]) -> C:
             made.abort()
         raise
     return made
-
-
-def retry_delay(attempt: int, *, base: float = RETRY_BASE, cap: float = RETRY_CAP) -> float:
-    """Seconds to wait before attempt ``attempt`` (0 = the first repeat): exponential with full jitter."""
-    return random.uniform(0, min(cap, base * 2 ** min(attempt, 16)))  # noqa: S311 - jitter is no secret

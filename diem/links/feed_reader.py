@@ -7,13 +7,17 @@ import structlog
 from websockets.exceptions import InvalidHandshake
 
 from diem.errors import DiemError
-from diem.links.dialer import ClientConnection, dial, retry_delay
+from diem.links.dialer import ClientConnection, dial
 from diem.process.auth import SharedKey
+from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
 PING_EVERY: Final = 2.0
 GIVE_UP_AFTER: Final = 5.0
+RETRY_BASE: Final = 0.1
+RETRY_CAP: Final = 2.0
+"""Seconds between two attempts to dial: internal links heal fast."""
 REPLACED_DELAY: Final = 30.0
 """Seconds before a reader dials again that was told that another one took its place (close code 4500)."""
 
@@ -51,6 +55,11 @@ class FeedLink(ClientConnection):
         super().__init__(url, authorization)
         self._sink = sink
         self.lost = asyncio.Event()
+
+    @property
+    def sent_away(self) -> bool:
+        """Whether the feed closed the link with 4500: another reader has taken this one's place."""
+        return self.close_code == Close.BAD_REQUEST and bool(self.protocol.close_rcvd_then_sent)
 
     def on_text(self, data: bytes) -> None:
         """A control message."""
@@ -106,14 +115,14 @@ class FeedReader:
             else:
                 self._log.info("feed connected", url=self._url)
                 attempt, said = 0, None
-                code = await self._read(link)
-                self._log.warning("feed link lost", url=self._url, code=code)
-                if code == Close.BAD_REQUEST:
-                    await asyncio.sleep(REPLACED_DELAY * retry_delay(0, base=1.0))
-            await asyncio.sleep(retry_delay(attempt))
+                await self._read(link)
+                self._log.warning("feed link lost", url=self._url, code=link.close_code)
+                if link.sent_away:
+                    await asyncio.sleep(REPLACED_DELAY)
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
             attempt += 1
 
-    async def _read(self, link: FeedLink) -> int | None:
+    async def _read(self, link: FeedLink) -> None:
         self.connected = True
         self.connects += 1
         try:
@@ -122,7 +131,6 @@ class FeedReader:
         finally:
             self.connected = False
             link.abort()
-        return link.close_code
 
     async def _watch(self, link: FeedLink) -> None:
         """Ping every 2 s; give the link up after 5 s without anything."""

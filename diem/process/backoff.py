@@ -6,6 +6,15 @@ from typing import Final
 MAX_DOUBLINGS: Final = 16
 
 
+def full_jitter(attempt: int, base_s: float, cap_s: float, rng: random.Random | None = None) -> float:
+    """Return random seconds below `base_s` doubled `attempt` times, and below `cap_s`.
+
+    Full jitter keeps clients that lost the same server from dialling the next one in step.
+    """
+    uniform = rng.uniform if rng is not None else random.uniform
+    return uniform(0.0, min(cap_s, base_s * 2 ** min(attempt, MAX_DOUBLINGS)))
+
+
 class Backoff:
     """Delays before the restarts of one thing: the first at once, later ones full-jitter up to `cap_s`.
 
@@ -29,4 +38,4 @@ class Backoff:
         self._attempts = min(attempt + 1, MAX_DOUBLINGS)
         if attempt == 0:
             return 0.0
-        return self._rng.uniform(0.0, min(self._cap_s, self._base_s * 2**attempt))
+        return full_jitter(attempt, self._base_s, self._cap_s, self._rng)

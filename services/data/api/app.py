@@ -7,11 +7,12 @@ from typing import Any
 
 import orjson
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diem.errors import DiemError
 from diem.process import metrics
@@ -23,6 +24,14 @@ from services.data.api.guard import LOOPBACK_NAMES, Guard
 from services.data.api.page import Page
 from services.data.api.plan import Rate, ReadPlan
 from services.data.store import Store
+
+
+class _RestConvertor(PathConvertor):
+    # Unlike Starlette's own it takes line breaks, so that a name with one is a bad name and not an unknown path.
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("rest", _RestConvertor())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,9 @@ class Api:
             routes=[
                 Route("/v1/endpoints", data.catalogue, methods=["GET"]),
                 Route(PREFIX, data.put_bulk, methods=["PUT"]),
-                _methods(PREFIX + "/{endpoint:path}", GET=data.read, PUT=data.put, DELETE=data.delete),
+                _methods(PREFIX + "/{endpoint:rest}", GET=data.read, PUT=data.put, DELETE=data.delete),
                 Route("/config.json", page.config, methods=["GET"]),
                 Route("/openapi.json", describe, methods=["GET"]),
-                Route("/{path:path}", page.file, methods=["GET"]),
             ],
             exception_handlers={
                 DiemError: problems.on_data_error,
@@ -66,6 +74,8 @@ class Api:
                 Exception: problems.on_defect,
             },
         )
+        # Not a route: it would take the paths above for every method that they do not have.
+        application.router.default = _other_paths(page)
         # A redirect to a path with or without a slash would name the Host header's choice of a host.
         application.router.redirect_slashes = False
         self._guard = Guard(
@@ -87,6 +97,18 @@ class Api:
             metrics.HTTP_REQUESTS.sample(count, method, str(status))
             for (method, status), count in self._guard.requests.items()
         ]
+
+
+def _other_paths(page: Page) -> ASGIApp:
+    """Serve the page's files under every path that is no route."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in {"GET", "HEAD"}:
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        response = await page.file(Request(scope, receive))
+        await response(scope, receive, send)
+
+    return serve
 
 
 def _methods(path: str, **handlers: Any) -> Route:  # noqa: ANN401

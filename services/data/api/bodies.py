@@ -51,7 +51,8 @@ def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
         raise Malformed(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     digest = blake2b(digest_size=16)
-    for part in (request.method, request.scope["path"], request.url.query, request.headers.get("content-type", "")):
+    query: bytes = request.scope["query_string"]
+    for part in (request.method, request.scope["path"], query.decode(), request.headers.get("content-type", "")):
         digest.update(part.encode() + b"\n")
     digest.update(body)
     return IdempotencyKey(key, digest.digest())

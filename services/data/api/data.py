@@ -1,7 +1,8 @@
 """The resources under ``/v1``: catalogue, one endpoint's data, single and bulk writes (docs/protocol.md section 6)."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 import orjson
 from starlette.requests import Request
@@ -27,6 +28,12 @@ OwnerOf = Callable[[str], str | None]
 """The source that keeps an endpoint, if one does."""
 
 
+class _Catalogue(NamedTuple):
+    revision: int
+    etag: str
+    body: bytes
+
+
 class DataApi:
     """Handlers of the resources. ``owner_of`` protects what sources keep: two writers would overwrite each other."""
 
@@ -34,7 +41,7 @@ class DataApi:
         self._store = store
         self._write_key = write_key
         self._owner_of = owner_of
-        self._catalogue: dict[bool, tuple[int, bytes]] = {}
+        self._catalogue: dict[bool, _Catalogue] = {}
 
     async def catalogue(self, request: Request) -> Response:
         """``GET /v1/endpoints``: everything that can be read; with ``?gone=true`` also what was deleted."""
@@ -42,16 +49,17 @@ class DataApi:
         if gone not in {"true", "false"}:
             return problem(400, "bad_query", "gone is true or false")
         include_gone = gone == "true"
-        sequence = self._store.changes.sequence
-        etag = f'"{self._store.id[:8]}-{sequence}-{gone}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache"}
-        if has_etag(request.headers.get("if-none-match"), etag):
-            return Response(status_code=304, headers=headers)
+        revision = self._store.revision
         cached = self._catalogue.get(include_gone)
-        if cached is None or cached[0] != sequence:
+        if cached is None or cached.revision != revision:
             listed = [_entry(head) for head in self._store.heads() if include_gone or not head.gone]
-            cached = self._catalogue[include_gone] = (sequence, orjson.dumps({"endpoints": listed}))
-        return Response(cached[1], headers=headers, media_type=JSON)
+            body = orjson.dumps({"endpoints": listed})
+            etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+            cached = self._catalogue[include_gone] = _Catalogue(revision, etag, body)
+        headers = {"ETag": cached.etag, "Cache-Control": "no-cache"}
+        if has_etag(request.headers.get("if-none-match"), cached.etag):
+            return Response(status_code=304, headers=headers)
+        return Response(cached.body, headers=headers, media_type=JSON)
 
     async def read(self, request: Request) -> Response:
         """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store."""

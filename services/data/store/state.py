@@ -3,9 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import structlog
+
 from diem.fanout.changes import ChangeMap
 from diem.protocol import update
 from diem.protocol.update import Change
+
+_logger = structlog.get_logger(__name__)
 
 
 class Head(NamedTuple):
@@ -34,6 +38,8 @@ class State:
     def __init__(self) -> None:
         self.heads: dict[str, Head] = {}
         self.changes = ChangeMap()
+        self.revision = 0
+        """Changes whenever a head does, also by what is no change for the feed."""
         self._listeners: list[Callable[[], Any]] = []
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
@@ -48,6 +54,7 @@ class State:
         is no change for the feed.
         """
         count = 0
+        self.revision += 1
         for head in heads:
             self.heads[head.endpoint] = head
             if head.sequence > self.changes.sequence:
@@ -58,5 +65,9 @@ class State:
                 count += 1
         if count:
             for listener in tuple(self._listeners):
-                listener()
+                try:
+                    listener()
+                except Exception:
+                    # What is committed is answered as committed, whoever fails to hear of it.
+                    _logger.exception("a listener to changes failed")
         return count

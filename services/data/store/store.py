@@ -119,6 +119,11 @@ class Store:
         """The latest change of every endpoint, in commit order."""
         return self._state.changes
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever :meth:`heads` says something else."""
+        return self._state.revision
+
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
         """Call ``listener()`` after committed changes were applied to :attr:`changes`; returns what ends this."""
         return self._state.subscribe(listener)

@@ -26,7 +26,7 @@ class DataProcess:
         self.state_dir = state_dir
         self.log: list[str] = []
         self.serving: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read())
+        self._reading: asyncio.Future[None] = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         assert self.child.stderr is not None
@@ -39,9 +39,9 @@ class DataProcess:
 
     async def ready(self) -> None:
         """Wait until it serves."""
-        ended = asyncio.create_task(self.child.wait())
-        await asyncio.wait({self.serving, ended}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
+        # Its log ends with it, so a process that ends early is not waited for.
+        waited: list[asyncio.Future[Any]] = [self.serving, self._reading]
+        await asyncio.wait(waited, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         assert self.serving.done(), "\n".join(self.log)
 
     @property

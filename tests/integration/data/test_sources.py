@@ -41,9 +41,8 @@ class Upstream:
             writer.write(b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n")
         else:
             self.hits += 1
-            writer.write(
-                f"HTTP/1.1 200 OK\r\nETag: {etag}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
-            )
+            head = f"HTTP/1.1 200 OK\r\nETag: {etag}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write((head + body).encode())
         await writer.drain()
         writer.close()
 

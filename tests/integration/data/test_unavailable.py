@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import sqlite3
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def _lock(database: Path) -> Iterator[None]:
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[DataProcess]:
-    async with serving(tmp_path / "state", BUSY_TIMEOUT="0.5") as process:
+    async with serving(tmp_path / "state", BUSY_TIMEOUT="1") as process:
         yield process
 
 
@@ -36,13 +35,12 @@ async def test_a_locked_database_is_503_for_writes_alone_and_passes(process: Dat
     async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
         assert (await http.put("/v1/data", json=bulk({"/a": 1, "/b": 1}))).status_code == 200
         with _lock(database):
-            began = time.monotonic()
             writes = [http.put("/v1/data", json=bulk({"/a": 2, f"/new{n}": 2})) for n in range(3)]
             waiting = asyncio.gather(*writes)
             await asyncio.sleep(0.1)
             read = await http.get("/v1/data/b")
             assert read.status_code == 200
-            assert time.monotonic() - began < 0.4, "a read waited for the lock"
+            assert not waiting.done(), "a read waited for the lock"
             for answer in await waiting:
                 assert answer.status_code == 503
                 assert answer.headers["retry-after"] == "2"

@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from services.data.api.negotiate import choose, has_etag, media_type
+from services.data.datasets import parse_single
 from services.data.store import Store
 from tests.unit.services.data.conftest import Rest
 
@@ -96,7 +98,9 @@ async def test_unknown_and_gone_are_told_apart(rest: Rest) -> None:
     assert (await rest.writer.put("/v1/data/a", json=BODY)).json()["version"] == 1_700_000_000_002
 
 
-@pytest.mark.parametrize("name", ["", "a//b", "a%20b", "%C3%A9", "a?x", "a" * 300, "a%2F%2Fb", "a/%2e%2e/b"])
+@pytest.mark.parametrize(
+    "name", ["", "a//b", "a%20b", "%0A", "a%0A", "%C3%A9", "a?x", "a" * 300, "a%2F%2Fb", "a/%2e%2e/b"]
+)
 async def test_a_bad_name_is_refused_on_the_decoded_path(rest: Rest, name: str) -> None:
     url = httpx.URL("http://localhost:8080", raw_path=f"/v1/data/{name.replace('?', '%3F')}".encode())
     assert_problem(await rest.reader.get(url), 400, "bad_name")
@@ -125,11 +129,15 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
         "source": "",
         "gone": False,
     }
-    everything = (await rest.reader.get("/v1/endpoints?gone=true")).json()["endpoints"]
-    assert [(entry["endpoint"], entry["gone"]) for entry in everything] == [("/a", False), ("/b", True)]
-    etag = {"If-None-Match": listed.headers["etag"]}
+    again = {"If-None-Match": listed.headers["etag"]}
+    await rest.store.put([replace(parse_single("/a", json.dumps(BODY).encode()), title="Load")], source="market")
+    titled = await rest.reader.get("/v1/endpoints", headers=again)
+    assert titled.json()["endpoints"][0]["title"] == "Load"
+    etag = {"If-None-Match": titled.headers["etag"]}
     assert (await rest.reader.get("/v1/endpoints", headers=etag)).status_code == 304
     assert (await rest.reader.get("/v1/endpoints?gone=true", headers=etag)).status_code == 200
+    everything = (await rest.reader.get("/v1/endpoints?gone=true")).json()["endpoints"]
+    assert [(entry["endpoint"], entry["gone"]) for entry in everything] == [("/a", False), ("/b", True)]
     assert_problem(await rest.reader.get("/v1/endpoints?gone=maybe"), 400, "bad_query")
 
 
@@ -278,6 +286,8 @@ async def test_other_origins_may_read_and_not_write(rest: Rest) -> None:
     ("method", "path", "allow"),
     [
         ("POST", "/v1/data", {"PUT"}),
+        ("GET", "/v1/data", {"PUT"}),
+        ("POST", "/", {"GET", "HEAD"}),
         ("POST", "/v1/data/a", {"GET", "HEAD", "PUT", "DELETE"}),
         ("DELETE", "/v1/endpoints", {"GET", "HEAD"}),
         ("BREW", "/v1/endpoints", {"GET", "HEAD"}),

@@ -53,6 +53,20 @@ async def test_listeners_hear_of_changes_after_they_were_applied(tmp_path: Path)
     assert heard == [2]
 
 
+async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    heard: list[int] = []
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    store.subscribe(broken)
+    store.subscribe(lambda: heard.append(store.changes.sequence))
+    async with store.serving():
+        assert (await store.put([dataset("/a")]))[0].changed
+    assert heard == [1]
+
+
 async def test_the_queue_is_bounded_in_requests_and_bytes(tmp_path: Path) -> None:
     store = await open_store(tmp_path, queued_requests=2)
     waiting = [asyncio.ensure_future(store.put([dataset(f"/{i}")])) for i in range(2)]

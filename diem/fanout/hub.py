@@ -1,6 +1,6 @@
 """The fan-out: takes what a feed says and what clients ask, and gives every session the frames that it is owed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from diem.fanout.frames import text_frame
@@ -70,8 +70,7 @@ class Hub:
             if endpoint not in session.endpoints and len(session.endpoints) >= self._limit:
                 answer.rejected[name] = (ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
                 continue
-            session.endpoints.add(endpoint)
-            self.registry.add(endpoint, session)
+            session.endpoints[self.registry.add(endpoint, session)] = None
             retained = self.state.retained.get(endpoint)
             answer.endpoints[name] = retained.version if retained else None
             if retained and retained.version > version:
@@ -83,7 +82,7 @@ class Hub:
         """Take a session off endpoints; nothing follows for them, not even what was held back."""
         for name in unwanted:
             endpoint = name.encode(errors="replace")
-            session.endpoints.discard(endpoint)
+            session.endpoints.pop(endpoint, None)
             self.registry.discard(endpoint, session)
             session.forget(endpoint)
 
@@ -91,7 +90,7 @@ class Hub:
 
     def batch(self, batch: Batch) -> None:
         """Take a batch of updates and fan out what is new."""
-        self._deliver({e: text_frame(value) for e, value in self.state.apply(batch).items() if self._wanted(e)})
+        self._tell(self.state.apply(batch))
 
     def hello(self, source: str, feed_names: list[str]) -> None:
         """Take the source and names of the feed; endpoints of lost names are announced."""
@@ -104,7 +103,7 @@ class Hub:
         as records are read, only its fan-out waits.
         """
         told = self.state.caught_up_with(name)
-        self._deliver({e: text_frame(value) for e, value in told.grown.items() if self._wanted(e)})
+        self._tell(told.grown)
         self._resync(told.dropped)
 
     def broadcast(self, frame: bytes) -> None:
@@ -116,12 +115,14 @@ class Hub:
 
     # How it is delivered
 
-    def _wanted(self, endpoint: bytes) -> bool:
-        if endpoint in self.registry or (self._everyone and self.sessions):
-            self.fanned_out += 1
-            return True
-        self.not_subscribed += 1
-        return False
+    def _tell(self, fresh: Mapping[bytes, bytes]) -> None:
+        """Endpoint -> value to whom it concerns; what concerns nobody here costs a look, and no frame."""
+        everything: Collection[bytes] = fresh if self.sessions else ()
+        wanted = everything if self._everyone else self.registry.wanted(fresh)
+        self.fanned_out += len(wanted)
+        self.not_subscribed += len(fresh) - len(wanted)
+        if wanted:
+            self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
 
     def _deliver(self, frames: dict[bytes, bytes]) -> None:
         """Endpoint -> frame to the subscribers: one call per session, however many frames it gets."""
@@ -134,7 +135,9 @@ class Hub:
                     subscribers = self.registry.subscribers(endpoint)
                     self.accounts.offered += len(subscribers)
                     for session in subscribers:
-                        session.send(frame)
+                        # Two steps: called in one, the slot would be looked up as a method, without a fast path.
+                        send = session.send
+                        send(frame)
                 return
             outboxes: dict[Session, list[bytes]] = {}
             find = outboxes.get

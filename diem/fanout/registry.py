@@ -1,10 +1,17 @@
 """Who is subscribed to what: endpoint -> subscribers, in the most compact form that can be changed at any time."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 S = TypeVar("S")
+
+
+class _Subscribers(set[S]):
+    """The subscribers of one endpoint, with the one copy of its name that all of them share."""
+
+    __slots__ = ("endpoint",)
+    endpoint: bytes
 
 
 class Registry(Generic[S]):
@@ -16,7 +23,7 @@ class Registry(Generic[S]):
     """
 
     def __init__(self) -> None:
-        self._subscribers: dict[bytes, set[S]] = {}
+        self._subscribers: dict[bytes, _Subscribers[S]] = {}
         self._iterating = False
         self._aside: list[tuple[bool, bytes, S]] = []
         self.entries = 0
@@ -32,15 +39,24 @@ class Registry(Generic[S]):
         """The subscribers of an endpoint: the set itself, to be iterated within :meth:`iterating` only."""
         return self._subscribers.get(endpoint, ())
 
-    def add(self, endpoint: bytes, subscriber: S) -> None:
-        """Subscribe; a repeat changes nothing."""
+    def wanted(self, endpoints: Iterable[bytes]) -> list[bytes]:
+        """Those that have subscribers, in their order."""
+        held = self._subscribers
+        return [endpoint for endpoint in endpoints if endpoint in held]
+
+    def add(self, endpoint: bytes, subscriber: S) -> bytes:
+        """Subscribe; a repeat changes nothing. Returns the one copy of the name, for the subscriber to keep."""
         if self._iterating:
             self._aside.append((True, endpoint, subscriber))
-            return
-        found = self._subscribers.setdefault(endpoint, set())
+            return endpoint
+        found = self._subscribers.get(endpoint)
+        if found is None:
+            found = self._subscribers[endpoint] = _Subscribers()
+            found.endpoint = endpoint
         before = len(found)
         found.add(subscriber)
         self.entries += len(found) - before
+        return found.endpoint
 
     def discard(self, endpoint: bytes, subscriber: S) -> None:
         """Unsubscribe; what is not subscribed changes nothing. The last one takes the endpoint's entry along."""

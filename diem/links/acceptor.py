@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -32,10 +32,11 @@ class Reply:
 class ServerConnection(Connection):
     """A connection that a client has opened. Its :meth:`on_request` says what becomes of it."""
 
-    __slots__ = ()
+    __slots__ = ("_deadline",)
 
-    def __init__(self, *, subprotocol: str, max_size: int) -> None:
-        super().__init__(ServerProtocol(subprotocols=[Subprotocol(subprotocol)], max_size=max_size, logger=QUIET))
+    def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
+        super().__init__(ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=QUIET))
+        self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def server(self) -> ServerProtocol:
@@ -53,13 +54,14 @@ class ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time that the peer has for its request."""
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._cut_if_silent)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._cut_if_silent)
 
     def upgrade(self, request: Request) -> bool:
         """Answer a valid opening handshake with 101 and return True, an invalid one with its error and False."""
         response = self.server.accept(request)
-        self.server.send_response(response)
-        self.flush()
+        self._send(response)
+        # The protocol's suspended parser holds the request as long as the connection lives.
+        request.headers.clear()
         return response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
 
     def reply(self, reply: Reply) -> None:
@@ -75,6 +77,9 @@ class ServerConnection(Connection):
         self._send(response)
 
     def _send(self, response: Response) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         self.server.send_response(response)
         self.flush()
 

@@ -6,7 +6,6 @@ prebuilt frames straight to the transport.
 
 import asyncio
 import logging
-import socket
 from typing import Final, cast
 
 from websockets.frames import Frame, Opcode
@@ -113,12 +112,9 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport and set its bounds."""
+        """Take the transport and set its bounds; asyncio and uvloop have set TCP_NODELAY."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
         """Feed the protocol and handle what comes of it."""

@@ -7,6 +7,7 @@ from secrets import token_hex
 from typing import Final
 
 from websockets.http11 import Request
+from websockets.typing import Subprotocol
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
@@ -20,6 +21,7 @@ from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"
+_SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 SLOW_AFTER: Final = 10.0
 """Seconds that a write may stall, with nothing taken by the client, before it is closed with 4002 (reliability S15)."""
 
@@ -97,7 +99,7 @@ class EdgeConnection(ServerConnection):
     __slots__ = ("_address", "_edge", "_errors", "_pending", "_rate", "_slot", "_stall", "session")
 
     def __init__(self, edge: Edge) -> None:
-        super().__init__(subprotocol=messages.SUBPROTOCOL, max_size=messages.MAX_MESSAGE_BYTES)
+        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
         self._edge = edge
         self._address: str | None = None
         self._rate = TokenBucket()
@@ -159,17 +161,22 @@ class EdgeConnection(ServerConnection):
                 return
             self._error(error)
             return
-        edge.received[type(request).__name__.lower()] += 1
         match request:
-            case messages.Subscribe(request_id, known):
-                answer = edge.hub.subscribe(self.session, known)
-                reply = text_frame(messages.subscribed(request_id, answer.endpoints, answer.rejected))
-                self.transport.writelines([reply, *answer.replay])
-            case messages.Unsubscribe(request_id, names):
-                edge.hub.unsubscribe(self.session, names)
-                self.transport.write(text_frame(messages.unsubscribed(request_id, names)))
-            case messages.Auth(request_id):
-                self._error(MessageError(ErrorCode.UNAUTHORISED, "this server takes no tokens", request_id))
+            case messages.Subscribe():
+                edge.received["subscribe"] += 1
+                answer = edge.hub.subscribe(self.session, request.endpoints)
+                reply = text_frame(messages.subscribed(request.id, answer.endpoints, answer.rejected))
+                if answer.replay:
+                    self.transport.writelines([reply, *answer.replay])
+                else:
+                    self.transport.write(reply)
+            case messages.Unsubscribe():
+                edge.received["unsubscribe"] += 1
+                edge.hub.unsubscribe(self.session, request.endpoints)
+                self.transport.write(text_frame(messages.unsubscribed(request.id, request.endpoints)))
+            case messages.Auth():
+                edge.received["auth"] += 1
+                self._error(MessageError(ErrorCode.UNAUTHORISED, "this server takes no tokens", request.id))
 
     def on_closing(self) -> None:
         """No frame may follow a close frame: leave the fan-out at once."""

@@ -1,16 +1,19 @@
 """The internal listener of every process: health, metrics, status and the feed, behind the shared key."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 from websockets.http11 import Request
+from websockets.typing import Subprotocol
 
 from diem.links.acceptor import Listener, Reply, ServerConnection
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
 from diem.protocol import feed
+
+_SUBPROTOCOLS: Final = (Subprotocol(feed.SUBPROTOCOL),)
 
 
 class FeedEnd(Protocol):
@@ -44,7 +47,7 @@ class InternalConnection(ServerConnection):
     __slots__ = ("_listener", "_reader", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
-        super().__init__(subprotocol=feed.SUBPROTOCOL, max_size=feed.MAX_BATCH_BYTES)
+        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=feed.MAX_BATCH_BYTES)
         self._listener = listener
         self._reader: FeedEnd | None = None
         self.paused = False

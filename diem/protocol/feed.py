@@ -138,6 +138,7 @@ def decode_batch(data: bytes) -> Batch:
 def _records(data: bytes, offset: int) -> Iterator[Change]:
     end = len(data)
     unpack, size = _RECORD.unpack_from, _RECORD.size
+    new = tuple.__new__
     while offset < end:
         if offset + size > end:
             raise FeedError("a record is cut short")
@@ -146,7 +147,8 @@ def _records(data: bytes, offset: int) -> Iterator[Change]:
         offset_next = key_end + value_length
         if offset_next > end:
             raise FeedError("a record is cut short")
-        yield Change(sequence, data[offset + size : key_end], version, kind, data[key_end:offset_next])
+        # A named tuple made as a tuple: its own constructor takes twice as long, and this is done for every update.
+        yield new(Change, (sequence, data[offset + size : key_end], version, kind, data[key_end:offset_next]))
         offset = offset_next
 
 

@@ -6,17 +6,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.drain import Drain, draining, probing
+from tests.bench.drain import Drain, Lost, draining, probing
 from tests.bench.figures import Figure, figure
 from tests.bench.procfs import rss_kib
-from tests.bench.servers import SETTLE, Block, Diem, Target, diem, measured
+from tests.bench.servers import SETTLE, Block, Diem, Server, Target, diem, measured
 
 HOT = [f"/bench/hot/{number}" for number in range(8)]
 FILL = [f"/bench/fill/{number}" for number in range(50)]
 FOREIGN = [f"/bench/foreign/{number}" for number in range(10_000)]
 MARKER = "/bench/marker"
 CATALOGUE = [f"/bench/catalogue/{number}" for number in range(200)]
+QUIET = [*FILL, HOT[0]]
 QUIET_CLIENTS = 10
+STALLED_CLIENTS = 50
 
 
 def subscribe(*endpoints: str) -> str:
@@ -86,8 +88,6 @@ class Stalled:
     cpu: float
     """CPU per delivery to the others, as a multiple of the server without such clients."""
     writes: float
-    held_kib: float
-    """Memory held for each of them."""
 
 
 async def stalled(pair: Mapping[str, Target], program: Path, core: int | None, ticks: int) -> Stalled:
@@ -97,26 +97,21 @@ async def stalled(pair: Mapping[str, Target], program: Path, core: int | None, t
     server.publish(*FILL)
     async with draining(program, server.port, QUIET_CLIENTS, net=9, core=core) as quiet:
         for number in range(QUIET_CLIENTS):
-            quiet.tell(number, subscribe(*FILL, *HOT))
-        await quiet.reach(replies=QUIET_CLIENTS, updates=QUIET_CLIENTS * len([*FILL, *HOT]))
-        quiet.stall()
-        await asyncio.sleep(SETTLE)
-        before = rss_kib(server.pid)
-        # Enough to fill the kernel's buffers of both ends and 32 KiB in the server: from then on they are blocked.
-        for _ in range(800):
-            server.publish(*FILL)
-            await asyncio.sleep(0.001)
-        await measured(server)
-        held = (rss_kib(server.pid) - before) / QUIET_CLIENTS
+            quiet.tell(number, subscribe(*QUIET))
+        await quiet.reach(replies=QUIET_CLIENTS, updates=QUIET_CLIENTS * len(QUIET))
+        await _block(server, quiet)
+        # What follows in the feed shows that all of it has been taken.
+        for target in pair.values():
+            await target.block(HOT[:1], 1)
         blocks = await interleaved(pair, HOT[:1], ticks)
     with_, without = blocks.values()
-    return Stalled(with_.cpu_us / without.cpu_us, with_.writes / without.writes, held)
+    return Stalled(with_.cpu_us / without.cpu_us, with_.writes / without.writes)
 
 
 async def memory(
     directory: Path, program: Path, cores: tuple[int | None, int | None], clients: int
 ) -> dict[str, float]:
-    """KiB of a fresh server per connection: idle, and with 10 subscriptions of 200 endpoints."""
+    """KiB of a fresh server per connection: idle, with 10 subscriptions of 200, and held when it does not read."""
     async with diem(directory, core=cores[0]) as server:
         server.publish(*CATALOGUE)
         await asyncio.sleep(0.2)
@@ -127,7 +122,29 @@ async def memory(
                 drain.tell(number, subscribe(*(CATALOGUE[(7 * number + 3 * i) % 200] for i in range(10))))
             await drain.reach(replies=clients, updates=10 * clients)
             subscribed = await _settled(server.pid)
-    return {"idle": (idle - empty) / clients, "subscribed": (subscribed - empty) / clients}
+            async with draining(program, server.port, STALLED_CLIENTS, net=2, core=cores[1]) as quiet:
+                server.publish(*FILL)
+                quiet.say(subscribe(*FILL))
+                await quiet.reach(replies=quiet.count, updates=quiet.count * len(FILL))
+                before = await _settled(server.pid)
+                await _block(server, quiet)
+                held = await _settled(server.pid) - before
+                if not await server.conflated():
+                    raise Lost("clients that do not read were not blocked")
+    return {
+        "idle": (idle - empty) / clients,
+        "subscribed": (subscribed - empty) / clients,
+        "held": held / STALLED_CLIENTS,
+    }
+
+
+async def _block(server: Server, quiet: Drain) -> None:
+    """Let clients read no more, and fill the kernel's buffers of both ends and the 32 KiB in the server."""
+    quiet.stall()
+    await asyncio.sleep(SETTLE)
+    for _ in range(800):
+        server.publish(*FILL)
+        await asyncio.sleep(0.001)
 
 
 async def _settled(pid: int) -> int:

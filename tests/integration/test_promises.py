@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.load.scenario import Scenario, run
+from tests.load.observe import run
+from tests.load.scenario import Scenario
 
 RUNS = [
     Scenario("single", seconds=8, clients=200, rate=500, faults=("kill-data",), seed=11),

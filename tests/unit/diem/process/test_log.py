@@ -44,7 +44,7 @@ def test_logger_made_before_configuration_obeys_it(capsys: pytest.CaptureFixture
 
 def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "json", "data")
-    logging.getLogger("uvicorn.error").info("listening on %s", "127.0.0.1")
+    logging.getLogger("some.library").info("listening on %s", "127.0.0.1")
     (event,) = lines(capsys)
     assert event["event"] == "listening on 127.0.0.1"
     assert event["process"] == "data"

@@ -1,29 +1,19 @@
-"""The client side of a server: one connection per browser, speaking ``diem.v1.json`` (docs/protocol.md section 1)."""
+"""What the client connections of one server share: the hub, the gate, the wheel, the status, and the drain."""
 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from secrets import token_hex
-from typing import Final
-
-from websockets.http11 import Request
-from websockets.typing import Subprotocol
+from typing import TYPE_CHECKING
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
-from diem.fanout.session import Session
-from diem.links.acceptor import Reply, ServerConnection
 from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
-from diem.process.limits import ErrorWindow, TokenBucket
 from diem.protocol import messages
-from diem.protocol.codes import Close, ErrorCode
-from diem.protocol.messages import MessageError
+from diem.protocol.codes import Close
 
-PATH: Final = "/ws"
-_SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
-SLOW_AFTER: Final = 10.0
-"""Seconds that a write may stall, with nothing taken by the client, before it is closed with 4002 (reliability S15)."""
+if TYPE_CHECKING:
+    from diem.links.edge_connection import EdgeConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +33,7 @@ class Edge:
         self.hub = hub
         self.gate = gate
         self.rules = rules
-        self.wheel: Wheel[EdgeConnection] = Wheel(self._turn)
+        self.wheel: Wheel[EdgeConnection] = Wheel(_turn)
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
@@ -53,10 +43,6 @@ class Edge:
         self.errors: Counter[str] = Counter()
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
-
-    def connection(self) -> "EdgeConnection":
-        """A new connection, for the listener."""
-        return EdgeConnection(self)
 
     def say_status(self, *, live: bool, since: str) -> None:
         """Tell every client that the server's state has changed."""
@@ -78,186 +64,6 @@ class Edge:
         while self.connections and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(0.05)
 
-    def _turn(self, connection: "EdgeConnection", *, due: bool) -> None:
-        """The wheel has come to a connection: every 25 s a ping and the status, 10 s later a look at the answer."""
-        if connection.session.blocked:
-            # Nothing is read from it either: the stall timer decides about it.
-            return
-        if not due:
-            if not connection.alive:
-                connection.close(Close.INTERNAL_ERROR, "no pong")
-        else:
-            connection.alive = False
-            connection.ping()
-            if self.status_frame:
-                connection.transport.write(self.status_frame)
 
-
-class EdgeConnection(ServerConnection):
-    """One client."""
-
-    __slots__ = ("_address", "_edge", "_errors", "_pending", "_rate", "_slot", "_stall", "session")
-
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
-        self._edge = edge
-        self._address: str | None = None
-        self._rate = TokenBucket()
-        self._errors: ErrorWindow | None = None
-        self._slot = -1
-        self._stall: asyncio.TimerHandle | None = None
-        self._pending = 0
-        self.session: Session
-
-    def on_request(self, request: Request) -> None:
-        """Let a client in, or refuse it (400, 403, 404, 429, 503)."""
-        edge = self._edge
-        if request.path.partition("?")[0] != PATH:
-            self._refuse(Reply(404, b"WebSocket clients connect to /ws\n"))
-            return
-        if not edge.ready or edge.draining:
-            self._refuse(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
-            return
-        address, refusal = edge.gate.enter(self.peer, request.headers, asyncio.get_running_loop().time())
-        if refusal is not None:
-            self._refuse(refusal)
-            return
-        self._address = address
-        if not self.upgrade(request):
-            edge.refused[400] += 1
-            return
-        self._joined()
-
-    def _joined(self) -> None:
-        edge = self._edge
-        transport = self.transport
-        self.session = Session(transport.write, transport.writelines, edge.hub.accounts)
-        self._slot = edge.wheel.add(self)
-        edge.connections.add(self)
-        edge.hub.join(self.session)
-        rules = edge.rules
-        hello = messages.welcome(
-            session=token_hex(8),
-            server=rules.server,
-            mode=rules.mode,
-            authenticated=False,
-            subscriptions=rules.subscriptions,
-        )
-        transport.writelines([text_frame(hello), edge.status_frame])
-
-    def on_text(self, data: bytes) -> None:
-        """One request, its answer, and what follows from it."""
-        edge = self._edge
-        if not self.is_open:
-            return
-        if not self._rate.take(asyncio.get_running_loop().time()):
-            self._too_fast()
-            return
-        try:
-            request = messages.parse(data)
-        except MessageError as error:
-            if error.code is ErrorCode.BAD_JSON and not _is_utf8(data):
-                self.fail(Close.INVALID_DATA, "text must be UTF-8")
-                return
-            self._error(error)
-            return
-        match request:
-            case messages.Subscribe():
-                edge.received["subscribe"] += 1
-                answer = edge.hub.subscribe(self.session, request.endpoints)
-                reply = text_frame(messages.subscribed(request.id, answer.endpoints, answer.rejected))
-                if answer.replay:
-                    self.transport.writelines([reply, *answer.replay])
-                else:
-                    self.transport.write(reply)
-            case messages.Unsubscribe():
-                edge.received["unsubscribe"] += 1
-                edge.hub.unsubscribe(self.session, request.endpoints)
-                self.transport.write(text_frame(messages.unsubscribed(request.id, request.endpoints)))
-            case messages.Auth():
-                edge.received["auth"] += 1
-                self._error(MessageError(ErrorCode.UNAUTHORISED, "this server takes no tokens", request.id))
-
-    def on_closing(self) -> None:
-        """No frame may follow a close frame: leave the fan-out at once."""
-        if self in self._edge.connections:
-            edge = self._edge
-            edge.connections.discard(self)
-            edge.wheel.discard(self, self._slot)
-            edge.hub.leave(self.session)
-            edge.closes[self.close_code or 1006] += 1
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
-    def on_closed(self) -> None:
-        """Give the place free."""
-        if self._address is not None:
-            self._edge.gate.leave(self._address)
-            self._address = None
-
-    # Flow control: conflation instead of a queue
-
-    def pause_writing(self) -> None:
-        """The client is slow: hold the latest frame per endpoint, and take no requests that would need answers."""
-        if self in self._edge.connections:
-            self.session.block()
-            self.transport.pause_reading()
-            self._pending = self.transport.get_write_buffer_size()
-            self._stall = asyncio.get_running_loop().call_later(SLOW_AFTER, self._look_at_stall)
-
-    def resume_writing(self) -> None:
-        """The client takes data again: give it what was held, and the status that it may have missed."""
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-        if self in self._edge.connections:
-            self.alive = True
-            self.transport.resume_reading()
-            self.session.unblock()
-            if not self.session.blocked:
-                self.transport.write(self._edge.status_frame)
-
-    def _look_at_stall(self) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        if waiting < self._pending:
-            # Slow, but it reads: conflation bounds what it costs.
-            self._pending = waiting
-            self._stall = asyncio.get_running_loop().call_later(SLOW_AFTER, self._look_at_stall)
-            return
-        self._stall = None
-        self.close(Close.SLOW, "retry=1000")
-        # The close frame waits behind what the client does not read.
-        asyncio.get_running_loop().call_later(1.0, self.abort)
-
-    # Refusals
-
-    def _refuse(self, reply: Reply) -> None:
-        self._edge.refused[reply.status] += 1
-        self.reply(reply)
-
-    def _error(self, error: MessageError) -> None:
-        edge = self._edge
-        edge.errors[error.code] += 1
-        self.transport.write(text_frame(messages.error(error.code, error.message, error.request_id)))
-        if self._errors is None:
-            self._errors = ErrorWindow()
-        if self._errors.add(asyncio.get_running_loop().time()):
-            self.close(Close.TOO_MANY_ERRORS, "too many errors")
-
-    def _too_fast(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._edge.errors[ErrorCode.RATE] += 1
-        self.transport.write(text_frame(messages.error(ErrorCode.RATE, "too many messages")))
-        if self._address is not None and self._edge.gate.strike(self._address, now):
-            self.close(Close.POLICY_VIOLATION, "too many messages")
-        else:
-            self.close(Close.RATE, f"retry={int(self._rate.retry_after(now) * 1000) + 1000}")
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _turn(connection: "EdgeConnection", *, due: bool) -> None:
+    connection.turn(due=due)

@@ -9,6 +9,7 @@ from diem import __version__
 from diem.fanout.hub import Hub
 from diem.links.acceptor import Listener
 from diem.links.edge import Edge, EdgeRules
+from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
@@ -38,7 +39,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
-    public = Listener(bind(settings.host, settings.port), edge.connection, send_buffer=SEND_BUFFER)
+    public = Listener(bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER)
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

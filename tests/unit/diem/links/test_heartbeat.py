@@ -1,0 +1,103 @@
+"""The wheel comes to every client in turn; whoever shows no sign of life after its ping is closed with 1011."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from diem.fanout.hub import Hub
+from diem.links.acceptor import Listener
+from diem.links.edge import Edge, EdgeRules
+from diem.links.edge_connection import EdgeConnection
+from diem.links.gate import Gate, GateRules
+from diem.links.heartbeat import PING_EVERY, Wheel
+from diem.process.listeners import bind
+
+PING, PONG, CLOSE = 0x89, 0x8A, 0x88
+HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
+)
+
+
+def test_every_member_has_one_turn_and_one_look_in_each_round() -> None:
+    turns: Counter[tuple[int, bool]] = Counter()
+    wheel: Wheel[int] = Wheel(lambda member, *, due: turns.update([(member, due)]))
+    slots = {member: wheel.add(member) for member in range(100)}
+    for _ in range(PING_EVERY):
+        wheel.tick()
+    assert turns == Counter({(member, due): 1 for member in slots for due in (True, False)})
+    for member, slot in slots.items():
+        wheel.discard(member, slot)
+    for _ in range(PING_EVERY):
+        wheel.tick()
+    assert turns.total() == 200
+
+
+@pytest.fixture
+async def edge() -> AsyncIterator[tuple[Edge, int]]:
+    edge = Edge(Hub(), Gate(GateRules()), EdgeRules("test", "single"))
+    edge.ready = True
+    edge.say_status(live=True, since="-")
+    listener = Listener(bind("127.0.0.1", 0), lambda: EdgeConnection(edge))
+    await listener.start()
+    yield edge, listener.port
+    listener.stop()
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def _frames(reader: asyncio.StreamReader, until: int) -> list[int]:
+    """First bytes of the frames up to one that begins with ``until``."""
+    seen: list[int] = []
+    async with asyncio.timeout(5):
+        while until not in seen:
+            first, length = await reader.readexactly(2)
+            if length == 126:
+                length = int.from_bytes(await reader.readexactly(2), "big")
+            body = await reader.readexactly(length)
+            seen.append(first)
+            if first == CLOSE:
+                assert int.from_bytes(body[:2], "big") == 1011
+    return seen
+
+
+async def _round(edge: Edge, ticks: int) -> None:
+    for _ in range(ticks):
+        edge.wheel.tick()
+        await asyncio.sleep(0)
+
+
+async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_nothing(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    await _round(served, 2 * PING_EVERY)
+    seen = await _frames(reader, CLOSE)
+    assert PING in seen
+    assert not served.connections
+    assert not served.hub.sessions
+    assert served.closes == {1011: 1}
+    writer.close()
+
+
+async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    for _ in range(3):
+        for _ in range(PING_EVERY):
+            before = next(iter(served.connections)).alive
+            served.wheel.tick()
+            if before and not next(iter(served.connections)).alive:
+                await _frames(reader, PING)
+                writer.write(bytes((PONG, 0x80, 0, 0, 0, 0)))
+                await writer.drain()
+                while not next(iter(served.connections)).alive:
+                    await asyncio.sleep(0.001)
+    assert len(served.connections) == 1
+    writer.close()

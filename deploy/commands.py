@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -81,7 +82,9 @@ def up(
     mode: Annotated[plan.Mode, typer.Option(help="Scaling mode.")] = plan.Mode.SINGLE,
     servers: Annotated[int | None, typer.Option(help="WebSocket servers; 2 in x-broadcast.")] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    config: Annotated[Path | None, typer.Option(help="Sources and catalogue (diem.toml).")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Sources; without it ./diem.toml if there is one, else a simulated market.")
+    ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of page and REST.")] = None,
     websocket_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server; the others follow.")
@@ -97,6 +100,8 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
 ) -> int:
     """Start every process of a mode, keep them running, stop them with Ctrl-C."""
+    if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
+        config = Path("diem.toml")
     options = plan.Options(
         mode=mode,
         state_dir=state_dir.absolute(),
@@ -117,6 +122,8 @@ def up(
         if not free_ports and not fixed:
             for moved in plan.moved_ports(wanted, chosen):
                 terminal.say(moved)
+        for variable in plan.overridden(topology, os.environ):
+            terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Every stage may take its time; the life cycle itself only guards against a supervisor that hangs.
         life = Lifecycle(drain_seconds=4 * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))

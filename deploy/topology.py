@@ -202,6 +202,13 @@ def compose(options: Options, ports: Mapping[str, Ports], command: tuple[str, ..
     )
 
 
+def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
+    """Return the variables of the environment that the plan gives other values, which would be ignored in silence."""
+    planned = {name: value for process in topology.processes for name, value in process.env.items()}
+    own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
+    return sorted(name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name])
+
+
 def _shared_env(options: Options) -> dict[str, str]:
     return {
         "DIEM_STATE_DIR": str(options.state_dir),

@@ -113,7 +113,14 @@ function watch(
   const show = (dataset: Dataset): void => {
     if (stopped || (shown && dataset.version <= shown.version && dataset.gone === shown.gone)) return;
     shown = dataset;
-    onData(dataset);
+    try {
+      onData(dataset);
+    } catch (error) {
+      // A view's fault is reported as any uncaught error is, and costs neither the caller its handle nor others their data.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
   };
   const load = async (): Promise<void> => {
     if (loading) return void (again = true); // one request for the newest stands for any number of updates

@@ -126,7 +126,7 @@ class DataApi:
     def _unauthorised(self, request: Request) -> Response | None:
         if self._write_key.matches(request.headers.get("authorization")):
             return None
-        return unauthorised("a write needs the write key: Authorization: Bearer <key>")
+        return unauthorised("a write needs this server's write key as a bearer token")
 
     def _refuse_owned(self, endpoint: str) -> None:
         owner = self._owner_of(endpoint)

@@ -99,7 +99,7 @@ def rows_to_datasets(
         Invalid: with the line.
     """
     if not resolution:
-        raise Invalid("the resolution is not known: give ?resolution=")
+        raise Invalid("the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)")
     try:
         step = parse_resolution(resolution)
     except ValueError as error:

@@ -14,6 +14,7 @@ from deploy.topology import (
     compose,
     fixed_ports,
     moved_ports,
+    overridden,
     slots,
 )
 from diem.process.listeners import PortTaken
@@ -160,3 +161,14 @@ def test_asked_for_ports_count_up_over_the_servers() -> None:
 def test_asked_for_ports_must_be_possible(page: int | None, websocket: int) -> None:
     with pytest.raises(BadTopology, match="overlap or are too high"):
         fixed_ports(slots(Mode.X_BROADCAST, 2), page, websocket)
+
+
+def test_variables_that_the_plan_overrides_are_named_and_others_are_not() -> None:
+    one = topology(Mode.SINGLE)
+    environ = {
+        "DIEM_DATA_PORT": "1",
+        "DIEM_WEBSOCKET_PORT": "8101",
+        "DIEM_LOG_LEVEL": "debug",
+        "DIEM_DATA_READ_RATE": "5",
+    }
+    assert overridden(one, environ) == ["DIEM_DATA_PORT"]

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -75,10 +76,12 @@ class ChildLog:
     def _rotate(self) -> None:
         older = self._path.with_name(f"{self._path.name}.1")
         copy = older.with_name(f".{older.name}.new")
-        shutil.copy(self._path, copy)
-        copy.replace(older)
-        os.truncate(self._path, 0)
-        self._offset = 0
+        with suppress(OSError):  # on a full disk the older lines are lost: the bound comes first
+            shutil.copy(self._path, copy)
+            copy.replace(older)
+        with suppress(OSError):
+            os.truncate(self._path, 0)
+            self._offset = 0
 
 
 def _for_the_eye(line: bytes) -> tuple[str, str | None]:

@@ -118,7 +118,7 @@ class Up:
     def _reason(self, event: Event) -> str:
         code = event.code or 0
         if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
+            return f"killed by {_signal_name(-code)}"
         self._logs[event.name].poll()
         told = self._logs[event.name].last
         return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
@@ -185,3 +185,8 @@ def stage_seconds(options: Options) -> float:
 async def _pause(life: Lifecycle, seconds: float) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(life.stopping.wait(), seconds)
+
+
+def _signal_name(number: int) -> str:
+    # Real-time signals have numbers but no names of their own.
+    return signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"

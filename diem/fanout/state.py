@@ -101,6 +101,8 @@ class FeedState:
 
         Raises:
             UnknownName: the batch's name was not announced.
+            FeedError: it is cut short. What was taken before is told at the end of the catch-up that must follow:
+                the position did not move, but those versions are no longer new.
         """
         log = self._log(batch.name)
         retained, seen = self.retained, log.seen
@@ -108,15 +110,19 @@ class FeedState:
         # What a named tuple's own constructor does, without its call: this loop runs for every update of the system.
         make = tuple.__new__
         consumed = stale = 0
-        for _, endpoint, version, _, value in batch.records:
-            consumed += 1
-            seen.add(endpoint)
-            known = retained.get(endpoint)
-            if known is not None and version <= known[0]:
-                stale += 1
-                continue
-            retained[endpoint] = make(Retained, (version, value))
-            fresh[endpoint] = value
+        try:
+            for _, endpoint, version, _, value in batch.records:
+                consumed += 1
+                seen.add(endpoint)
+                known = retained.get(endpoint)
+                if known is not None and version <= known[0]:
+                    stale += 1
+                    continue
+                retained[endpoint] = make(Retained, (version, value))
+                fresh[endpoint] = value
+        except DiemError:
+            log.grown |= fresh
+            raise
         self.counts.consumed += consumed
         self.counts.stale += stale
         log.position = batch.next

@@ -118,6 +118,9 @@ class UpdatesClient:
                 close = error.rcvd or error.sent
             except (OSError, InvalidHandshake, TimeoutError):
                 pass
+            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+                # Not a server of this protocol, or a broken one: another may be listed.
+                self._say(("error", None), Event("error", message="the server sent what is not of the protocol"))
             self._connection = None
             code = close.code if close else None
             self._say(("closed", None), Event("closed", code=code, message=close.reason if close else ""))

@@ -30,7 +30,7 @@ class Connection(asyncio.Protocol):
     :meth:`on_closed` nothing more is called.
     """
 
-    __slots__ = ("_fragments", "alive", "close_code", "protocol", "transport")
+    __slots__ = ("_fragments", "_is_text", "alive", "close_code", "protocol", "transport")
 
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
@@ -39,7 +39,8 @@ class Connection(asyncio.Protocol):
         """Whether anything arrived since a heartbeat last cleared it."""
         self.close_code: int | None = None
         """The close code that this side sent or received first; None while open, 1006 when there was none."""
-        self._fragments: list[bytes] | None = None
+        self._fragments: bytearray | None = None
+        self._is_text = True
 
     # To be overridden
 
@@ -161,18 +162,18 @@ class Connection(asyncio.Protocol):
         opcode = frame.opcode
         if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
             if not frame.fin:
-                # The library keeps the sum of the fragments below max_size.
-                self._fragments = [b"t" if opcode is Opcode.TEXT else b"b", bytes(frame.data)]
+                # The library keeps the sum of the fragments below max_size; in one buffer, empty ones take no room.
+                self._fragments = bytearray(frame.data)
+                self._is_text = opcode is Opcode.TEXT
             elif opcode is Opcode.TEXT:
                 self.on_text(bytes(frame.data))
             else:
                 self.on_binary(bytes(frame.data))
         elif opcode is Opcode.CONT and self._fragments is not None:
-            self._fragments.append(bytes(frame.data))
+            self._fragments += frame.data
             if frame.fin:
-                kind, *parts = self._fragments
-                self._fragments = None
-                (self.on_text if kind == b"t" else self.on_binary)(b"".join(parts))
+                whole, self._fragments = bytes(self._fragments), None
+                (self.on_text if self._is_text else self.on_binary)(whole)
 
     def _note_close(self) -> None:
         if self.close_code is None and self.protocol.state is not CONNECTING:

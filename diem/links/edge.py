@@ -37,6 +37,8 @@ class Edge:
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
+        self.knocking = 0
+        """Connections whose request has not arrived yet."""
         self.ready = False
         self.draining = False
         self.received: Counter[str] = Counter()
@@ -61,7 +63,7 @@ class Edge:
             if step + 1 < steps:
                 await asyncio.sleep(0.5 * seconds / steps)
         deadline = asyncio.get_running_loop().time() + 0.4 * seconds
-        while self.connections and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
+        while self.gate.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(0.05)
 
 

@@ -18,6 +18,9 @@ from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
+MAX_KNOCKING: Final = 1024
+"""Connections that have not sent their request yet; each has 10 s for it."""
+KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 SLOW_AFTER: Final = 10.0
 """Seconds that a write may stall, with nothing taken by the client, before it is closed with 4002 (reliability S15)."""
 
@@ -25,7 +28,7 @@ SLOW_AFTER: Final = 10.0
 class EdgeConnection(ServerConnection):
     """One client."""
 
-    __slots__ = ("_address", "_edge", "_errors", "_pending", "_rate", "_slot", "_stall", "session")
+    __slots__ = ("_address", "_edge", "_errors", "_knocks", "_pending", "_rate", "_slot", "_stall", "session")
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
@@ -34,13 +37,24 @@ class EdgeConnection(ServerConnection):
         self._rate = TokenBucket()
         self._errors: ErrorWindow | None = None
         self._slot = -1
+        self._knocks = False
         self._stall: asyncio.TimerHandle | None = None
-        self._pending = 0
+        self._pending: int | None = None
         self.session: Session
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection, unless too many already wait with their requests: those count for nobody yet."""
+        super().connection_made(transport)
+        if self._edge.knocking >= MAX_KNOCKING:
+            self._edge.refused[0] += 1
+            self.abort()
+        self._edge.knocking += 1
+        self._knocks = True
 
     def on_request(self, request: Request) -> None:
         """Let a client in, or refuse it (400, 403, 404, 429, 503)."""
         edge = self._edge
+        self._answered()
         if request.path.partition("?")[0] != PATH:
             self._refuse(Reply(404, b"WebSocket clients connect to /ws\n"))
             return
@@ -56,6 +70,11 @@ class EdgeConnection(ServerConnection):
             edge.refused[400] += 1
             return
         self._joined()
+
+    def _answered(self) -> None:
+        if self._knocks:
+            self._knocks = False
+            self._edge.knocking -= 1
 
     def _joined(self) -> None:
         edge = self._edge
@@ -127,14 +146,19 @@ class EdgeConnection(ServerConnection):
             edge = self._edge
             edge.connections.discard(self)
             edge.wheel.discard(self, self._slot)
+            if self.session.blocked and not self.transport.is_closing():
+                # Its answer to the close frame is to be read.
+                self.transport.resume_reading()
             edge.hub.leave(self.session)
-            edge.closes[self.close_code or 1006] += 1
+            # Clients may invent codes; as labels of a metric they would be without bound.
+            edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
 
     def on_closed(self) -> None:
         """Give the place free."""
+        self._answered()
         if self._address is not None:
             self._edge.gate.leave(self._address)
             self._address = None
@@ -146,8 +170,9 @@ class EdgeConnection(ServerConnection):
         if self in self._edge.connections:
             self.session.block()
             self.transport.pause_reading()
-            self._pending = self.transport.get_write_buffer_size()
-            self._stall = asyncio.get_running_loop().call_later(SLOW_AFTER, self._look_at_stall)
+            self._pending = None
+            # Looked at first when the requests that are being answered have been: their replies still come on top.
+            self._stall = asyncio.get_running_loop().call_later(0, self._look_at_stall)
 
     def resume_writing(self) -> None:
         """The client takes data again: give it what was held, and the status that it may have missed."""
@@ -163,7 +188,7 @@ class EdgeConnection(ServerConnection):
 
     def _look_at_stall(self) -> None:
         waiting = self.transport.get_write_buffer_size()
-        if waiting < self._pending:
+        if self._pending is None or waiting < self._pending:
             # Slow, but it reads: conflation bounds what it costs.
             self._pending = waiting
             self._stall = asyncio.get_running_loop().call_later(SLOW_AFTER, self._look_at_stall)

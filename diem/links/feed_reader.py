@@ -1,6 +1,7 @@
 """Reads a feed (docs/protocol.md section 2): one link at a time, resumed at the reader's own positions."""
 
 import asyncio
+import itertools
 from typing import Final, Protocol
 
 import structlog
@@ -13,10 +14,12 @@ from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
+LOOK_EVERY: Final = 1.0
 PING_EVERY: Final = 2.0
 GIVE_UP_AFTER: Final = 5.0
 RETRY_BASE: Final = 0.1
 RETRY_CAP: Final = 2.0
+STABLE_AFTER: Final = 5.0
 """Seconds between two attempts to dial: internal links heal fast."""
 REPLACED_DELAY: Final = 30.0
 """Seconds before a reader dials again that was told that another one took its place (close code 4500)."""
@@ -63,6 +66,9 @@ class FeedLink(ClientConnection):
 
     def on_text(self, data: bytes) -> None:
         """A control message."""
+        if not self.is_open:
+            # What follows a refused frame in the same packet must not move the position past it.
+            return
         try:
             match feed.decode(data):
                 case feed.Beat():
@@ -78,6 +84,8 @@ class FeedLink(ClientConnection):
 
     def on_binary(self, data: bytes) -> None:
         """A batch."""
+        if not self.is_open:
+            return
         try:
             self._sink.batch(feed.decode_batch(data))
         except DiemError as error:
@@ -114,8 +122,10 @@ class FeedReader:
                     self._log.warning("feed unreachable, dialling on", url=self._url, error=said)
             else:
                 self._log.info("feed connected", url=self._url)
-                attempt, said = 0, None
+                said, opened = None, asyncio.get_running_loop().time()
                 await self._read(link)
+                if asyncio.get_running_loop().time() - opened > STABLE_AFTER:
+                    attempt = 0
                 self._log.warning("feed link lost", url=self._url, code=link.close_code)
                 if link.sent_away:
                     await asyncio.sleep(REPLACED_DELAY)
@@ -133,20 +143,21 @@ class FeedReader:
             link.abort()
 
     async def _watch(self, link: FeedLink) -> None:
-        """Ping every 2 s; give the link up after 5 s without anything."""
+        """Ping every 2 s; give the link up after 5 s without anything (noticed within a second)."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
-        while True:
+        for look in itertools.count(1):
             try:
-                async with asyncio.timeout(PING_EVERY):
+                async with asyncio.timeout(LOOK_EVERY):
                     await link.lost.wait()
             except TimeoutError:
                 now = loop.time()
                 if link.alive:
                     heard, link.alive = now, False
-                elif now - heard > GIVE_UP_AFTER:
+                elif now - heard >= GIVE_UP_AFTER:
                     self._log.warning("feed silent, link cut", url=self._url)
                     return
-                link.ping()
+                if look % int(PING_EVERY / LOOK_EVERY) == 0:
+                    link.ping()
             else:
                 return

@@ -103,7 +103,7 @@ class FeedServer:
             for connection, reader in list(self._readers.items()):
                 if connection.alive:
                     reader.heard, connection.alive = now, False
-                elif now - reader.heard > GIVE_UP_AFTER:
+                elif now - reader.heard >= GIVE_UP_AFTER:
                     self._log.warning("feed reader silent, link cut", peer=connection.peer)
                     connection.abort()
                 if ticks % int(PING_EVERY / BEAT_EVERY) == 0:

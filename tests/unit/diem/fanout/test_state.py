@@ -4,7 +4,7 @@ import pytest
 
 from diem.fanout.liveness import Liveness
 from diem.fanout.state import FeedState, UnknownName
-from diem.protocol.feed import Batch
+from diem.protocol.feed import Batch, FeedError
 from diem.protocol.update import Change
 
 
@@ -90,3 +90,17 @@ def test_live_ends_10_s_after_the_last_beat_and_begins_with_the_next() -> None:
     liveness.beat(12.0)
     assert liveness.changed(12.0)
     assert liveness.silence(13.5) == 1.5
+
+
+def test_what_was_taken_of_a_batch_that_is_cut_short_is_told_after_the_next_catch_up() -> None:
+    def cut() -> Iterator[Change]:
+        yield Change(1, b"/a", 7, 0, b"7")
+        raise FeedError("a record is cut short")
+
+    state = live_state("store")
+    with pytest.raises(FeedError):
+        state.apply(Batch("store", 9, cut()))
+    assert state.resume().positions == {"store": 0}, "the position is the one before the batch"
+    state.hello("s", ["store"])
+    state.apply(batch("store", 2, a=7))
+    assert state.caught_up_with("store").grown == {b"/a": b"7"}

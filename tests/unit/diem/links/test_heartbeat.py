@@ -86,6 +86,28 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
     writer.close()
 
 
+async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    _, writer = await _connect(port)
+    writer.write(bytes((0x01, 0x80, 0, 0, 0, 0)) + bytes((0x00, 0x80, 0, 0, 0, 0)) * 10_000)
+    await writer.drain()
+    await asyncio.sleep(0.2)
+    (connection,) = served.connections
+    assert connection._fragments == b""
+    assert connection._fragments.__sizeof__() < 200
+    writer.close()
+
+
+async def test_codes_that_clients_invent_are_counted_together(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    for code in (3001, 4123, 4321, 1000):
+        reader, writer = await _connect(port)
+        writer.write(bytes((0x88, 0x82, 0, 0, 0, 0)) + code.to_bytes(2, "big"))
+        await reader.read()
+        writer.close()
+    assert served.closes == {0: 3, 1000: 1}
+
+
 async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
     served, port = edge
     reader, writer = await _connect(port)

@@ -1,0 +1,41 @@
+"""A link that has refused what it was sent takes nothing more, however much stood in the same packet."""
+
+from websockets.protocol import CLOSING, OPEN
+
+from diem.links.feed_reader import FeedLink
+from diem.protocol import feed
+from diem.protocol.update import Change
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def resume(self) -> feed.Resume:
+        return feed.Resume(None, {})
+
+    def hello(self, message: feed.Hello) -> None:
+        self.said.append("hello")
+
+    def batch(self, batch: feed.Batch) -> None:
+        self.said.append("batch")
+
+    def caught_up(self, name: str) -> None:
+        self.said.append("caught_up")
+
+    def beat(self) -> None:
+        self.said.append("beat")
+
+
+async def test_after_a_refusal_nothing_moves_the_position() -> None:
+    sink = Sink()
+    link = FeedLink("ws://127.0.0.1:1/feed", "Bearer x", sink)
+    batch = feed.encode_batch("store", 2, [Change(1, b"/a", 1, 0, b"")])
+    link.protocol.state = OPEN
+    link.on_binary(batch)
+    link.on_text(feed.BEAT)
+    link.protocol.state = CLOSING
+    link.on_binary(batch)
+    link.on_text(feed.encode(feed.CaughtUp("store")))
+    assert sink.said == ["batch", "beat"]
+    link.opened.cancel()

@@ -93,7 +93,7 @@ async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
     await writer.drain()
     await asyncio.sleep(0.2)
     (connection,) = served.connections
-    assert connection._fragments == b""
+    assert connection._fragments == bytearray()
     assert connection._fragments.__sizeof__() < 200
     writer.close()
 

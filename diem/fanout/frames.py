@@ -17,7 +17,8 @@ def endpoint_of(frame: bytes) -> bytes:
     """The endpoint of an ``update`` frame, or of a ``resync`` frame that names one endpoint.
 
     Both have their first slash where the name begins, and a name has no quote. The frame header (2 to 10 bytes), which
-    may contain any byte, is stepped over: the payload's first twelve bytes, ``{"type":"...``, have no slash.
+    may contain any byte, is stepped over: the payload's first twelve bytes, ``{"type":"...``, have no slash. A frame
+    without one has no endpoint, and all such count as one.
     """
-    start = frame.index(b"/", 10)
-    return frame[start : frame.index(b'"', start)]
+    start = frame.find(b"/", 10)
+    return frame[start : frame.find(b'"', start)] if start > 0 else b""

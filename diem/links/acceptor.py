@@ -15,6 +15,8 @@ from websockets.typing import Subprotocol
 from diem.links.connection import QUIET, Connection
 from diem.process.listeners import BACKLOG
 
+MAX_HEAD: Final = 16 * 1024
+"""Bytes of a request: the library alone would take 1 MiB (reliability S17)."""
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds after which a connection that has not sent its request is cut (reliability S16)."""
 
@@ -32,11 +34,12 @@ class Reply:
 class ServerConnection(Connection):
     """A connection that a client has opened. Its :meth:`on_request` says what becomes of it."""
 
-    __slots__ = ("_deadline",)
+    __slots__ = ("_deadline", "_head")
 
     def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
         super().__init__(ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=QUIET))
         self._deadline: asyncio.TimerHandle | None = None
+        self._head = 0
 
     @property
     def server(self) -> ServerProtocol:
@@ -55,6 +58,20 @@ class ServerConnection(Connection):
         """Start the time that the peer has for its request."""
         super().connection_made(transport)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._cut_if_silent)
+
+    def data_received(self, data: bytes) -> None:
+        """Bound the request, then handle what arrives."""
+        if self.protocol.state is CONNECTING:
+            self._head += len(data)
+            if self._head > MAX_HEAD:
+                self.abort()
+                return
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time that the peer had."""
+        self._answered_in_time()
+        super().connection_lost(exc)
 
     def upgrade(self, request: Request) -> bool:
         """Answer a valid opening handshake with 101 and return True, an invalid one with its error and False."""
@@ -77,11 +94,14 @@ class ServerConnection(Connection):
         self._send(response)
 
     def _send(self, response: Response) -> None:
+        self._answered_in_time()
+        self.server.send_response(response)
+        self.flush()
+
+    def _answered_in_time(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self.server.send_response(response)
-        self.flush()
 
     def _cut_if_silent(self) -> None:
         if self.protocol.state is CONNECTING:

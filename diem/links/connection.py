@@ -122,7 +122,16 @@ class Connection(asyncio.Protocol):
         self.alive = True
         protocol = self.protocol
         protocol.receive_data(data)
-        for event in protocol.events_received():
+        events = protocol.events_received()
+        if (
+            events
+            and isinstance(events[0], Request)
+            and (len(events) > 1 or protocol.writes or protocol.eof_sent or protocol.reader.buffer)
+        ):
+            # The library has already read what stands behind a request that nobody has answered; no client sends that.
+            self.abort()
+            return
+        for event in events:
             if isinstance(event, Frame):
                 self._on_frame(event)
             elif isinstance(event, Request):

@@ -37,8 +37,8 @@ class Edge:
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
-        self.knocking = 0
-        """Connections whose request has not arrived yet."""
+        self.knocking: dict[EdgeConnection, None] = {}
+        """Connections whose request has not arrived yet, the oldest first."""
         self.ready = False
         self.draining = False
         self.received: Counter[str] = Counter()

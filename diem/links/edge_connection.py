@@ -4,6 +4,7 @@ import asyncio
 from secrets import token_hex
 from typing import Final
 
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
@@ -18,6 +19,11 @@ from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
+MAX_PART: Final = 8 * 1024
+SMALL_RATE: Final = 10.0
+SMALL_BURST: Final = 200.0
+"""Pings, pongs and fragments a second, and at once; beyond that a client is closed with 4003."""
+_UNCOUNTED: Final = frozenset({Opcode.PING, Opcode.PONG, Opcode.CONT})
 MAX_KNOCKING: Final = 1024
 """Connections that have not sent their request yet; each has 10 s for it."""
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
@@ -28,7 +34,18 @@ SLOW_AFTER: Final = 10.0
 class EdgeConnection(ServerConnection):
     """One client."""
 
-    __slots__ = ("_address", "_edge", "_errors", "_knocks", "_pending", "_rate", "_slot", "_stall", "session")
+    __slots__ = (
+        "_address",
+        "_edge",
+        "_errors",
+        "_flooded",
+        "_pending",
+        "_rate",
+        "_slot",
+        "_small",
+        "_stall",
+        "session",
+    )
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
@@ -37,24 +54,38 @@ class EdgeConnection(ServerConnection):
         self._rate = TokenBucket()
         self._errors: ErrorWindow | None = None
         self._slot = -1
-        self._knocks = False
+        self._flooded = False
+        self._small: TokenBucket | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._pending: int | None = None
         self.session: Session
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, unless too many already wait with their requests: those count for nobody yet."""
+        """Take a connection; of those that wait with their requests only so many, since they count for nobody yet."""
         super().connection_made(transport)
-        if self._edge.knocking >= MAX_KNOCKING:
+        knocking = self._edge.knocking
+        if len(knocking) >= MAX_KNOCKING:
+            # The one that has been silent for longest: whoever means it sends its request at once.
+            oldest = next(iter(knocking))
+            del knocking[oldest]
             self._edge.refused[0] += 1
-            self.abort()
-        self._edge.knocking += 1
-        self._knocks = True
+            oldest.abort()
+        knocking[self] = None
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what arrives in parts: the library reads all of a part before a flood in it can be noticed."""
+        if len(data) <= MAX_PART:
+            super().data_received(data)
+            return
+        for start in range(0, len(data), MAX_PART):
+            if self._flooded or self.transport.is_closing():
+                return
+            super().data_received(data[start : start + MAX_PART])
 
     def on_request(self, request: Request) -> None:
         """Let a client in, or refuse it (400, 403, 404, 429, 503)."""
         edge = self._edge
-        self._answered()
+        edge.knocking.pop(self, None)
         if request.path.partition("?")[0] != PATH:
             self._refuse(Reply(404, b"WebSocket clients connect to /ws\n"))
             return
@@ -71,10 +102,23 @@ class EdgeConnection(ServerConnection):
             return
         self._joined()
 
-    def _answered(self) -> None:
-        if self._knocks:
-            self._knocks = False
-            self._edge.knocking -= 1
+    def _on_frame(self, frame: Frame) -> None:
+        """Bound pings, pongs and fragments as messages are: each costs the library as much as a message."""
+        if frame.opcode in _UNCOUNTED or not frame.fin:
+            if self._small is None:
+                self._small = TokenBucket(SMALL_RATE, SMALL_BURST)
+            if self._flooded or not self._small.take(asyncio.get_running_loop().time()):
+                self._stop_flood()
+                return
+        super()._on_frame(frame)
+
+    def _stop_flood(self) -> None:
+        if not self._flooded:
+            self._flooded = True
+            self.close(Close.RATE, "retry=1000")
+            if not self.transport.is_closing() and self.transport.is_reading():
+                self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(1.0, self.abort)
 
     def _joined(self) -> None:
         edge = self._edge
@@ -114,7 +158,11 @@ class EdgeConnection(ServerConnection):
                 edge.received["subscribe"] += 1
                 answer = edge.hub.subscribe(self.session, request.endpoints)
                 reply = text_frame(messages.subscribed(request.id, answer.endpoints, answer.rejected))
-                if answer.replay:
+                if self.session.blocked:
+                    # Requests of one packet go on being answered: what can be conflated is.
+                    self.transport.write(reply)
+                    self.session.send_many(answer.replay)
+                elif answer.replay:
                     self.transport.writelines([reply, *answer.replay])
                 else:
                     self.transport.write(reply)
@@ -158,7 +206,7 @@ class EdgeConnection(ServerConnection):
 
     def on_closed(self) -> None:
         """Give the place free."""
-        self._answered()
+        self._edge.knocking.pop(self, None)
         if self._address is not None:
             self._edge.gate.leave(self._address)
             self._address = None

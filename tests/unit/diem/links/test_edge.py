@@ -1,6 +1,7 @@
 """The wheel comes to every client in turn; whoever shows no sign of life after its ping is closed with 1011."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -40,10 +41,19 @@ async def edge() -> AsyncIterator[tuple[Edge, int]]:
     edge = Edge(Hub(), Gate(GateRules()), EdgeRules("test", "single"))
     edge.ready = True
     edge.say_status(live=True, since="-")
-    listener = Listener(bind("127.0.0.1", 0), lambda: EdgeConnection(edge))
+    made: list[EdgeConnection] = []
+
+    def connection() -> EdgeConnection:
+        made.append(EdgeConnection(edge))
+        return made[-1]
+
+    listener = Listener(bind("127.0.0.1", 0), connection)
     await listener.start()
     yield edge, listener.port
     listener.stop()
+    for one in made:
+        one.abort()
+    await asyncio.sleep(0.02)
 
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -89,12 +99,48 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
 async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
     served, port = edge
     _, writer = await _connect(port)
-    writer.write(bytes((0x01, 0x80, 0, 0, 0, 0)) + bytes((0x00, 0x80, 0, 0, 0, 0)) * 10_000)
+    writer.write(bytes((0x01, 0x80, 0, 0, 0, 0)) + bytes((0x00, 0x80, 0, 0, 0, 0)) * 150)
     await writer.drain()
     await asyncio.sleep(0.2)
     (connection,) = served.connections
     assert connection._fragments == bytearray()
     assert connection._fragments.__sizeof__() < 200
+    writer.close()
+
+
+@pytest.mark.parametrize("first", [0x89, 0x8A, 0x00])
+async def test_a_flood_of_small_frames_is_closed_with_4003(edge: tuple[Edge, int], first: int) -> None:
+    served, port = edge
+    _, writer = await _connect(port)
+    start = bytes((0x01, 0x80, 0, 0, 0, 0)) if first == 0 else b""
+    writer.write(start + bytes((first, 0x80, 0, 0, 0, 0)) * 20_000)
+    async with asyncio.timeout(5):
+        while served.connections:
+            await asyncio.sleep(0.01)
+    assert served.closes == {4003: 1}
+    writer.close()
+
+
+@pytest.mark.parametrize("behind", [b"garbage that is no frame", bytes((0x88, 0x80, 0, 0, 0, 0)), HANDSHAKE])
+async def test_what_stands_behind_an_unanswered_request_ends_the_connection(
+    edge: tuple[Edge, int], behind: bytes
+) -> None:
+    served, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE + behind)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    assert (served.gate.open, len(served.knocking)) == (0, 0)
+    writer.close()
+
+
+async def test_endless_headers_are_cut(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /ws HTTP/1.1\r\n" + b"X-A: " + b"a" * 4000 + b"\r\n" + (b"X-B: " + b"b" * 4000 + b"\r\n") * 8)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    assert not served.knocking
     writer.close()
 
 

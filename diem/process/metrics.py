@@ -55,13 +55,12 @@ ERRORS: Final = _counter("errors", "Error replies sent to clients.", "code")
 CLOSES: Final = _counter("closes", "Client connections closed.", "code")
 REFUSED: Final = _counter("handshakes_refused", "Client handshakes refused.", "status")
 
-# The way of an update through a process: received = fanned out + not subscribed + stale + bad (invariant I14).
+# The way of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
 ENDPOINTS: Final = _gauge("endpoints_retained", "Endpoints whose latest update is held.")
 UPDATES_RECEIVED: Final = _counter("updates_received", "Updates received from the feed.")
 UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at least one subscriber here.")
 UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")
 UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the retained version.")
-UPDATES_BAD: Final = _counter("updates_bad", "Records that are not valid updates.")
 DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
 
@@ -88,7 +87,6 @@ HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.
 
 # The process itself; `process_*` (memory, processor time, descriptors) comes from the client library.
 LOOP_LAG_SECONDS: Final = _gauge("loop_lag_seconds", "Worst delay of the event loop since the last scrape.")
-RESTARTS: Final = _counter("restarts", "Restarts of a child by the supervisor.", "process")
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Definition))
 

@@ -1,6 +1,7 @@
 """Datasets from JSON bodies: checked completely, every fault with the JSON path where it is."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
@@ -52,14 +53,7 @@ def parse_bulk(body: bytes) -> list[Dataset]:
         raise Invalid('expected an object with "datasets", an array, and nothing else', "$")
     if not 1 <= len(raw["datasets"]) <= MAX_DATASETS:
         raise Invalid(f"1 to {MAX_DATASETS} datasets in one request, not {len(raw['datasets'])}", "$.datasets")
-    found: dict[str, Dataset] = {}
-    for index, item in enumerate(raw["datasets"]):
-        where = f"$.datasets[{index}]"
-        endpoint = _endpoint(item, where)
-        if endpoint in found:
-            raise Invalid(f"{endpoint} is there twice", f"{where}.endpoint")
-        found[endpoint] = _dataset(endpoint, item, _IN_BULK, where)
-    datasets = list(found.values())
+    datasets = [_dataset(endpoint, item, _IN_BULK, where) for where, endpoint, item in _named(raw["datasets"])]
     expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
     points = sum(len(item["points"]) for item in raw["datasets"])
     _refuse_repeated_keys(body, {**expected, "time": points, "value": points})
@@ -85,14 +79,10 @@ def parse_source(
         return [_completed(endpoint, item, configured=configured, where="$", title=title)]
     if type(raw) is not dict or type(raw.get("datasets")) is not list or not raw["datasets"]:
         raise Invalid('expected an object with "datasets", an array', "$")
-    found: dict[str, Dataset] = {}
-    for index, item in enumerate(raw["datasets"]):
-        where = f"$.datasets[{index}]"
-        name = _endpoint(item, where)
-        if name in found:
-            raise Invalid(f"{name} is there twice", f"{where}.endpoint")
-        found[name] = _completed(name, item, configured=configured, where=where, title=title)
-    return list(found.values())
+    return [
+        _completed(name, item, configured=configured, where=where, title=title)
+        for where, name, item in _named(raw["datasets"])
+    ]
 
 
 def _completed(endpoint: str, raw: object, *, configured: dict[str, str | None], where: str, title: str) -> Dataset:
@@ -158,6 +148,18 @@ def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> 
     except ValueError as error:
         raise Invalid(str(error), f"{where}.{field}") from None
     return seal(endpoint, raw["unit"], step, points_of(raw["points"], step, f"{where}.points"))
+
+
+def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
+    """Where each item stands, its endpoint, and the item; one at a time, so that the first fault is the one told."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        where = f"$.datasets[{index}]"
+        endpoint = _endpoint(item, where)
+        if endpoint in seen:
+            raise Invalid(f"{endpoint} is there twice", f"{where}.endpoint")
+        seen.add(endpoint)
+        yield where, endpoint, item
 
 
 def _endpoint(raw: object, where: str) -> str:

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 PAGE := client/dist/index.html
 PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
@@ -93,7 +93,7 @@ chromium:
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
-	@for name in "run --extra build" "test --extra build --extra test" "node --extra node"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra kafka" "test --extra build --extra kafka --extra test" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from diem.errors import DiemError
 from diem.process import lifecycle, log
 from diem.process.faults import ConfigurationError
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import PROCESSES, ProcessSettings
+
+_TOP_LEVEL: Final = frozenset({"bridge"})
 
 Main = Callable[[ProcessSettings, Lifecycle], Awaitable[None]]
 
@@ -39,13 +41,18 @@ def settings_of(name: str) -> type[ProcessSettings]:
     """
     if name not in PROCESSES:
         raise UnknownProcess(name)
-    return cast("type[ProcessSettings]", import_module(f"services.{name}.settings").Settings)
+    return cast("type[ProcessSettings]", import_module(f"{_package(name)}.settings").Settings)
 
 
 def program(name: str) -> Program:
     """Import a process. Raises `UnknownProcess`."""
     settings = settings_of(name)
-    return Program(settings, cast("Main", import_module(f"services.{name}.main").main))
+    return Program(settings, cast("Main", import_module(f"{_package(name)}.main").main))
+
+
+def _package(name: str) -> str:
+    # Parts of the axes of scaling are folders of their own; the services that they scale are below one.
+    return name if name in _TOP_LEVEL else f"services.{name}"
 
 
 def start(name: str) -> int:

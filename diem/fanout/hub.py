@@ -94,7 +94,7 @@ class Hub:
 
     def hello(self, source: str, feed_names: list[str]) -> None:
         """Take the source and names of the feed; endpoints of lost names are announced."""
-        self._resync(self.state.hello(source, feed_names))
+        self.resync(self.state.hello(source, feed_names))
 
     def caught_up(self, name: str) -> None:
         """A name has caught up: tell every subscriber what the catch-up changed.
@@ -104,7 +104,7 @@ class Hub:
         """
         told = self.state.caught_up_with(name)
         self._tell(told.grown)
-        self._resync(told.dropped)
+        self.resync(told.dropped)
 
     def broadcast(self, frame: bytes) -> None:
         """A frame to every session that takes data; one that is blocked learns it when it is unblocked."""
@@ -159,6 +159,7 @@ class Hub:
             for session in self.sessions:
                 session.send_many(frames)
 
-    def _resync(self, endpoints: list[bytes]) -> None:
+    def resync(self, endpoints: list[bytes]) -> None:
+        """Have the subscribers of endpoints fetch them again, whatever version they hold."""
         # One frame per endpoint, so that conflation can replace it by a later update of the same endpoint.
         self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})

@@ -44,6 +44,10 @@ class FeedSink(Protocol):
         """Everything that was there when the link was opened has been sent."""
         ...
 
+    def resync(self, message: feed.Resync) -> None:
+        """Records with these keys were no updates: whoever looks at them must fetch them again."""
+        ...
+
     def beat(self) -> None:
         """The source behind the feed is alive."""
         ...
@@ -77,6 +81,8 @@ class FeedLink(ClientConnection):
                     self._sink.caught_up(name)
                 case feed.Hello() as message:
                     self._sink.hello(message)
+                case feed.Resync() as message:
+                    self._sink.resync(message)
                 case feed.Resume():
                     self.close(Close.BAD_REQUEST, "resume is the reader's")
         except DiemError as error:

@@ -14,8 +14,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from diem.process.faults import ConfigurationError
 
 SHARED_PREFIX = "DIEM_"
-PROCESSES = ("data", "broadcast", "websocket")
+PROCESSES = ("data", "broadcast", "bridge", "websocket")
 """Every process that has settings of its own, in the order in which they start."""
+GROUPS = ("kafka",)
+"""Groups of settings that several processes share, each with a prefix of its own (``DIEM_KAFKA_``)."""
 
 _S = TypeVar("_S", bound="ProcessSettings")
 
@@ -145,7 +147,9 @@ def variable(model: type[ProcessSettings], name: str) -> str:
 def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[str]:
     known = {variable(model, name) for name in model.model_fields}
     own = str(model.model_config["env_prefix"]).upper()
-    foreign = tuple(p for p in (f"{SHARED_PREFIX}{name.upper()}_" for name in PROCESSES) if p != own)
+    prefixes = (f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
+    # A group is one's own when any setting of it is.
+    foreign = tuple(p for p in prefixes if p != own and not any(name.startswith(p) for name in known))
     lines = []
     for name in sorted(environ):
         upper = name.upper()
@@ -167,7 +171,8 @@ def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
         field = str(head)
         where = names.get(field, field) + "".join(f"[{part!r}]" for part in path)
         text = fault["msg"].removeprefix("Value error, ")
-        lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, names, field)}")
+        # What concerns several settings names them itself.
+        lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, names, field)}" if where else text)
     return lines
 
 

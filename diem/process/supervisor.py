@@ -16,18 +16,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
 from diem.process.backoff import Backoff
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
 
 EXIT_NOT_STARTED: Final = 127
 
+_logger = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What to run. `env` is the child's whole environment; `log` takes both its outputs, appended.
 
-    Children start together; they stop in stages, the highest stage first.
+    Children start together; they stop in stages, the highest stage first. `sweep` kills what a dead child leaves in its
+    process group before the next one starts: workers that outlive their master would hold its ports.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Spec:
     env: Mapping[str, str]
     log: Path | None = None
     stage: int = 0
+    sweep: bool = False
 
 
 class State(StrEnum):
@@ -83,7 +89,10 @@ class _Child:
 
 
 class Supervisor:
-    """Runs the children of `specs` until it is stopped; every change is told to `on_event`, which must not block."""
+    """Runs the children of `specs` until it is stopped; every change is told to `on_event`, which must not block.
+
+    What `on_event` raises is logged and changes nothing for the child.
+    """
 
     def __init__(
         self,
@@ -93,16 +102,42 @@ class Supervisor:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        random_delays = rng or random.Random()  # noqa: S311  # jitter is no secret
+        self._rng = rng or random.Random()  # noqa: S311  # jitter is no secret
         self._clock = clock or SystemClock()
         self._on_event = on_event
-        self._children = {spec.name: _Child(spec, Backoff(random_delays)) for spec in specs}
+        self._children = {spec.name: _Child(spec, Backoff(self._rng)) for spec in specs}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
 
     def start(self) -> None:
         """Start every child; returns at once. Needs a running loop."""
-        for name, child in self._children.items():
-            self._tasks[name] = asyncio.create_task(self._keep(child), name=f"keep {name}")
+        for child in self._children.values():
+            self._start(child)
+
+    def add(self, spec: Spec) -> None:
+        """Start one more child; returns at once.
+
+        Raises:
+            ValueError: a child has this name already.
+            RuntimeError: the supervisor stops or has stopped: nobody would stop the new child.
+        """
+        if self._stopping:
+            raise RuntimeError("the supervisor is stopping")
+        if spec.name in self._children:
+            raise ValueError(f"there is a child called {spec.name}")
+        child = self._children[spec.name] = _Child(spec, Backoff(self._rng))
+        self._start(child)
+
+    async def remove(self, name: str, seconds: float) -> None:
+        """Stop one child for good: SIGTERM, `seconds`, SIGKILL. Then it is gone from `status`.
+
+        Raises:
+            KeyError: there is no such child.
+        """
+        child = self._children[name]
+        await self._stop_together([child], seconds)
+        self._children.pop(name, None)
+        self._tasks.pop(name, None)
 
     def status(self) -> list[Status]:
         """Describe every child, in the order of the specs."""
@@ -110,14 +145,21 @@ class Supervisor:
 
     async def wait(self) -> None:
         """Wait until no child is kept any more. Raises what went wrong inside the supervisor itself."""
-        await asyncio.gather(*self._tasks.values())
+        waited: set[asyncio.Task[None]] = set()
+        while tasks := set(self._tasks.values()) - waited:  # again, because children may have been added
+            await asyncio.gather(*tasks)
+            waited |= tasks
 
     async def stop(self, stage_seconds: float) -> None:
         """Stop the children stage by stage, the highest first: SIGTERM, `stage_seconds`, then SIGKILL."""
+        self._stopping = True
         for stage in sorted({child.spec.stage for child in self._children.values()}, reverse=True):
-            await self._stop_stage([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
+            await self._stop_together([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
 
-    async def _stop_stage(self, children: list[_Child], seconds: float) -> None:
+    def _start(self, child: _Child) -> None:
+        self._tasks[child.spec.name] = asyncio.create_task(self._keep(child), name=f"keep {child.spec.name}")
+
+    async def _stop_together(self, children: list[_Child], seconds: float) -> None:
         for child in children:
             child.stop.set()
             _signal(child, signal.SIGTERM)
@@ -166,11 +208,18 @@ class Supervisor:
             code = await process.wait()
         finally:
             child.process = None
+        if child.spec.sweep:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         return code, self._clock.monotonic() - child.started
 
     def _tell(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
         pid = child.process.pid if child.process else None
-        self._on_event(Event(child.spec.name, kind, pid, code, delay_s))
+        try:
+            self._on_event(Event(child.spec.name, kind, pid, code, delay_s))
+        except Exception:
+            # Whoever listens has a fault; a child that nobody keeps any more would be a worse one.
+            _logger.exception("listener failed", child=child.spec.name, kind=kind)
 
     def _describe(self, child: _Child) -> Status:
         running = child.process is not None

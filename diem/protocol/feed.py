@@ -21,6 +21,9 @@ STORE: Final = "store"
 MAX_BATCH_BYTES: Final = 1 << 20
 """A reader refuses a longer frame; a feed stays far below it (256 KiB)."""
 
+MAX_RESYNC: Final = 100
+"""Endpoints in one ``resync``."""
+
 _BATCH = Struct(">HQ")
 _NAME_LENGTH = Struct(">H")
 _NEXT = Struct(">Q")
@@ -55,6 +58,14 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Resync:
+    """Feed to reader: records that were no updates had these keys; whoever looks at them must fetch them again."""
+
+    endpoints: Sequence[str]
+    """At most :data:`MAX_RESYNC` names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """Feed to reader, every second while the source behind the feed is alive."""
 
@@ -68,7 +79,7 @@ class Batch(NamedTuple):
     records: Iterator[Change]
 
 
-Control = Resume | Hello | CaughtUp | Beat
+Control = Resume | Hello | CaughtUp | Resync | Beat
 BEAT: Final = b'{"type":"beat"}'
 
 
@@ -81,6 +92,8 @@ def encode(message: Control) -> bytes:
             return orjson.dumps({"type": "hello", "source": source, "names": list(names)})
         case CaughtUp(name):
             return orjson.dumps({"type": "caught_up", "name": name})
+        case Resync(endpoints):
+            return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
         case Beat():
             return BEAT
 
@@ -98,6 +111,8 @@ def decode(data: bytes) -> Control:
                 return Beat()
             case "caught_up":
                 return CaughtUp(_text(message["name"]))
+            case "resync":
+                return Resync(tuple(_text(name) for name in message["endpoints"]))
             case "hello":
                 return Hello(_text(message["source"]), tuple(_text(name) for name in message["names"]))
             case "resume":

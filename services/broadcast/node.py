@@ -65,6 +65,9 @@ class Node:
             self.source = self._reading
             self._log.info("ready", endpoints=len(self.changes))
 
+    def resync(self, message: feed.Resync) -> None:
+        """Nothing: a store has no records that are not updates."""
+
     def beat(self) -> None:
         """Hand on that the store is alive, unless this node still lags behind it."""
         if self._current:

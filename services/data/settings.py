@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from diem.process.settings import ProcessSettings
+from diem.kafka.settings import KafkaSettings
 
 
-class Settings(ProcessSettings):
+class Settings(KafkaSettings):
     """Settings of the Data Service, from ``DIEM_DATA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
@@ -38,7 +38,7 @@ class Settings(ProcessSettings):
         description="Directory of the built page.",
         json_schema_extra={"shown_default": "client/dist of the repository"},
     )
-    mode: Literal["single", "x-broadcast", "all-to-all"] = Field(
+    mode: Literal["single", "x-broadcast", "x", "all-to-all"] = Field(
         default="single", description="Scaling mode, for the page."
     )
     websocket_servers: list[dict[str, Any]] = Field(

@@ -46,6 +46,10 @@ class Server:
             self.edge.ready = True
             self._log.info("ready", endpoints=len(self.hub.state.retained))
 
+    def resync(self, message: feed.Resync) -> None:
+        """Have subscribers fetch what the feed could not tell them of."""
+        self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
+
     def beat(self) -> None:
         """The source is alive; it counts when everything before was received."""
         if self.hub.state.caught_up:

@@ -17,7 +17,7 @@ class Settings(ProcessSettings):
     process: ClassVar[str] = "websocket"
 
     number: int = Field(default=1, ge=1, description="Which of the cloned servers this is; part of its name.")
-    mode: Literal["single", "x-broadcast", "all-to-all"] = Field(
+    mode: Literal["single", "x-broadcast", "x", "all-to-all"] = Field(
         default="single", description="Scaling mode; all-to-all sends every update to every client."
     )
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")

@@ -269,3 +269,12 @@ def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:
     client.session.unblock()
     assert client.told == {"/b": START}
     assert (hub.accounts.dropped, hub.accounts.sent) == (1, 1)
+
+
+def test_what_the_feed_could_not_tell_is_fetched_again_by_its_subscribers_alone() -> None:
+    hub = Hub()
+    looking, elsewhere = Client(hub), Client(hub)
+    looking.subscribe("/a")
+    elsewhere.subscribe("/b")
+    hub.resync([b"/a", b"/c"])
+    assert (looking.resynced, elsewhere.frames) == ({"/a"}, 0)

@@ -23,6 +23,9 @@ class Sink:
     def caught_up(self, name: str) -> None:
         self.said.append("caught_up")
 
+    def resync(self, message: feed.Resync) -> None:
+        self.said.append("resync")
+
     def beat(self) -> None:
         self.said.append("beat")
 

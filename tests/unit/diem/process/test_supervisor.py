@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 
 from diem.process.supervisor import Event, Spec, State, Supervisor
 
@@ -167,6 +168,102 @@ asyncio.run(main())
     process.kill()
     await process.wait()
     await eventually((tmp_path / "ended").exists)
+
+
+async def test_added_child_runs_and_a_removed_one_is_gone_while_the_others_stay(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, events):
+        await events.until(lambda e: e.kind == "started")
+        supervisor.add(script("b", IDLE, tmp_path))
+        await events.until(lambda e: e.kind == "started", 2)
+        a, b = supervisor.status()
+        assert (b.name, b.state) == ("b", State.RUNNING)
+        await supervisor.remove("b", 5)
+        assert [(s.name, s.pid) for s in supervisor.status()] == [("a", a.pid)]
+        assert b.pid is not None
+        assert not _alive(b.pid)
+        with pytest.raises(KeyError):
+            await supervisor.remove("b", 5)
+        supervisor.add(script("b", IDLE, tmp_path))
+        await events.until(lambda e: e.kind == "started", 3)
+
+
+async def test_removed_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    text = "trap '' TERM; echo up; while :; do read line || sleep 0.1; done"
+    async with supervised(script("a", text, tmp_path)) as (supervisor, events):
+        await events.until(lambda e: e.kind == "started")
+        await eventually(lambda: (tmp_path / "a.log").read_text() == "up\n")
+        await supervisor.remove("a", 0.05)
+        assert ("a", "killed") in events.kinds()
+        assert supervisor.status() == []
+
+
+async def test_child_that_has_failed_can_be_removed_and_come_back(tmp_path: Path) -> None:
+    async with supervised(script("a", "exit 2", tmp_path)) as (supervisor, events):
+        await events.until(lambda e: e.kind == "failed")
+        await supervisor.remove("a", 5)
+        supervisor.add(script("a", IDLE, tmp_path))
+        await events.until(lambda e: e.kind == "started", 2)
+        assert supervisor.status()[0].state is State.RUNNING
+
+
+async def test_name_is_added_once_and_nothing_is_added_to_a_stopped_supervisor(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, _):
+        with pytest.raises(ValueError, match="called a"):
+            supervisor.add(script("a", IDLE, tmp_path))
+        await supervisor.stop(5)
+        with pytest.raises(RuntimeError, match="stopping"):
+            supervisor.add(script("b", IDLE, tmp_path))
+
+
+async def test_added_child_stops_with_its_stage(tmp_path: Path) -> None:
+    async with supervised(script("data", IDLE, tmp_path, 0)) as (supervisor, events):
+        supervisor.add(script("edge", IDLE, tmp_path, 2))
+        await events.until(lambda e: e.kind == "started", 2)
+    assert [name for name, kind in events.kinds() if kind == "stopped"] == ["edge", "data"]
+
+
+@pytest.mark.parametrize("sweep", [True, False])
+async def test_what_a_dead_child_leaves_in_its_group_is_killed_where_the_spec_says_so(
+    tmp_path: Path, sweep: bool
+) -> None:
+    text = "sleep 600 & echo $! >> $0.pids; exec cat"
+    spec = Spec("a", (SH, "-c", text, str(tmp_path / "a")), os.environ, sweep=sweep)
+    pids = tmp_path / "a.pids"
+    async with supervised(spec) as (_, events):
+        await eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        (first,) = await events.until(lambda e: e.kind == "started")
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await events.until(lambda e: e.kind == "started", 2)
+        orphan = int(pids.read_text().split()[0])
+        if sweep:
+            await eventually(lambda: not _alive(orphan))
+        else:
+            assert _alive(orphan)
+        await eventually(lambda: pids.read_text().count("\n") == 2)
+    for pid in (int(line) for line in pids.read_text().split()):
+        if not sweep:
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same(tmp_path: Path) -> None:
+    seen: list[Event] = []
+
+    def listener(event: Event) -> None:
+        seen.append(event)
+        raise OSError("disk full")
+
+    supervisor = Supervisor([script("a", IDLE, tmp_path)], on_event=listener)
+    with structlog.testing.capture_logs() as logged:
+        supervisor.start()
+        await eventually(lambda: len(seen) == 1)
+        assert seen[0].pid is not None
+        os.kill(seen[0].pid, signal.SIGKILL)
+        await eventually(lambda: [event.kind for event in seen] == ["started", "died", "started"])
+        await supervisor.stop(5)
+    assert supervisor.status()[0].state is State.STOPPED
+    assert {(entry["event"], entry["child"]) for entry in logged} == {("listener failed", "a")}
+    assert [entry["kind"] for entry in logged] == [event.kind for event in seen]
 
 
 def _alive(pid: int) -> bool:

@@ -138,6 +138,7 @@ def test_feed_control_messages_survive_the_wire() -> None:
         feed.Resume("s", {"store": 12}),
         feed.Hello("s", ("store",)),
         feed.CaughtUp("store"),
+        feed.Resync(("/a", "/b")),
         feed.Beat(),
     ]
     assert [feed.decode(feed.encode(message)) for message in said] == said

@@ -1,0 +1,32 @@
+"""What can be wrong with Kafka: it is away, or its topics are not as they must be."""
+
+from collections.abc import Iterable
+
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+
+
+class KafkaUnavailable(DiemError):
+    """The cluster does not answer, or cannot do now what was asked."""
+
+    retriable = True
+
+    def __init__(self, bootstrap_servers: str, reason: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.reason = reason
+        super().__init__(bootstrap_servers, reason)
+
+    def __str__(self) -> str:
+        return f"Kafka at {self.bootstrap_servers}: {self.reason}"
+
+
+class WrongTopic(ConfigurationError):
+    """A topic is not as this system needs it; one line for each fault in ``lines``."""
+
+    def __init__(self, topic: str, lines: Iterable[str]) -> None:
+        self.topic = topic
+        self.lines = tuple(lines)
+        super().__init__(topic, self.lines)
+
+    def __str__(self) -> str:
+        return "\n".join(f"topic {self.topic}: {line}" for line in self.lines)

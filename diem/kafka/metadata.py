@@ -1,0 +1,213 @@
+"""The cluster as it is: its id, its brokers, and topics with their ids (Metadata API, version 12).
+
+aiokafka's own Metadata ends at version 5, which does not know topic ids. A topic's id is what tells a topic from
+another one of the same name that replaced it: positions in the one mean nothing in the other.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from io import BytesIO
+from typing import Any, ClassVar, Final, NamedTuple
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.options import KafkaOptions
+
+METADATA: Final = 3
+CONNECT_WITHIN_S: Final = 10.0
+REQUEST_TIMEOUT_MS: Final = 5000
+_UNKNOWN_TOPIC: Final = 3
+_NO_LEADER: Final = 5
+
+
+class Partition(NamedTuple):
+    """Where one partition is; ``leader`` is -1 while it has none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    """One topic."""
+
+    name: str
+    id: str
+    partitions: Mapping[int, Partition]
+
+
+class Cluster(NamedTuple):
+    """What a broker says of its cluster."""
+
+    id: str
+    controller: int
+    brokers: Mapping[int, tuple[str, int]]
+    topics: Mapping[str, Topic]
+
+    def source(self, topic: str) -> str | None:
+        """What positions in ``topic`` belong to: the cluster and this very topic; None when it is not there."""
+        found = self.topics.get(topic)
+        return f"{self.id}/{found.id}" if found else None
+
+
+async def describe(client: AIOKafkaClient, *topics: str) -> Cluster:
+    """The cluster with ``topics`` (all, when none is named), as one broker knows it now.
+
+    Raises:
+        KafkaUnavailable: no broker answers, or the topics are just being made.
+    """
+    request = _Request([(_NO_ID, name, {}) for name in topics] if topics else None)
+    node = client.get_random_node()
+    if node is None:
+        raise KafkaUnavailable(_servers(client), "no broker is known")
+    try:
+        async with asyncio.timeout(2 * REQUEST_TIMEOUT_MS / 1000):
+            answer = await client.send(node, request)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise KafkaUnavailable(_servers(client), f"{type(error).__name__} {error}".strip()) from error
+    found = {}
+    for code, name, topic_id, _internal, partitions, _operations, _tags in answer.topics:
+        if code == _UNKNOWN_TOPIC:
+            continue
+        if code not in (0, _NO_LEADER):
+            raise KafkaUnavailable(_servers(client), f"topic {name} cannot be described now (error {code})")
+        found[name] = Topic(name, str(topic_id), {part[1]: _partition(part) for part in partitions})
+    brokers = {node_id: (host, port) for node_id, host, port, _rack, _tags in answer.brokers}
+    return Cluster(answer.cluster_id or "", answer.controller_id, brokers, found)
+
+
+@asynccontextmanager
+async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> AsyncIterator[AIOKafkaClient]:
+    """A client that has reached the cluster; it is closed at the end.
+
+    Raises:
+        KafkaUnavailable: no broker answered ``within`` seconds.
+        ConfigurationError: see :meth:`KafkaOptions.client_arguments`.
+    """
+    client = AIOKafkaClient(request_timeout_ms=REQUEST_TIMEOUT_MS, **options.client_arguments())
+    try:
+        try:
+            async with asyncio.timeout(within):
+                await client.bootstrap()
+        except (KafkaError, OSError, TimeoutError) as error:
+            reason = "no broker answers" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            raise KafkaUnavailable(options.bootstrap_servers, reason) from error
+        yield client
+    finally:
+        with suppress(KafkaError, OSError, TimeoutError):
+            async with asyncio.timeout(2):
+                await client.close()
+
+
+def _servers(client: AIOKafkaClient) -> str:
+    servers = client._bootstrap_servers  # noqa: SLF001  # it has no public name
+    return servers if isinstance(servers, str) else ",".join(servers)
+
+
+def _partition(part: tuple[Any, ...]) -> Partition:
+    return Partition(part[2], tuple(part[4]), tuple(part[5]))
+
+
+# The structures of the Metadata API in version 12 (Kafka protocol guide, "Metadata Request/Response (Version: 12)").
+
+
+class _Uuid(AbstractType[uuid.UUID]):
+    """A UUID as its 16 bytes."""
+
+    @classmethod
+    def encode(cls, value: uuid.UUID) -> bytes:
+        return value.bytes
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> uuid.UUID:
+        return uuid.UUID(bytes=data.read(16))
+
+
+_NO_ID: Final = uuid.UUID(int=0)
+
+
+class _Answer(Response):
+    API_KEY = METADATA
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString()),
+                ("port", Int32),
+                ("rack", CompactString()),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString()),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", CompactString()),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition_index", Int32),
+                        ("leader_id", Int32),
+                        ("leader_epoch", Int32),
+                        ("replica_nodes", CompactArray(Int32)),
+                        ("isr_nodes", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _Structure(RequestStruct):
+    FLEXIBLE_VERSION: ClassVar[bool] = True
+    API_KEY = METADATA
+    API_VERSION = 12
+    RESPONSE_TYPE = _Answer
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(("topic_id", _Uuid), ("name", CompactString()), ("tags", TaggedFields)),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _Request(Request[_Structure]):
+    API_KEY = METADATA
+
+    def __init__(self, topics: list[tuple[uuid.UUID, str, dict[int, bytes]]] | None) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: type[_Structure]) -> _Structure:
+        # Never creates a topic: that is for :mod:`diem.kafka.topics`, with its configuration.
+        return request_struct_class(self._topics, False, False, {})

@@ -1,0 +1,82 @@
+"""What a process may be told of Kafka by its environment, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from diem.kafka.settings import KafkaSettings
+from diem.process.faults import ConfigurationError
+from diem.process.settings import BadSettings
+from services.data.settings import Settings as DataSettings
+from services.websocket.settings import Settings as WebSocketSettings
+
+SASL = {"DIEM_KAFKA_BOOTSTRAP_SERVERS": "k:9092", "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_without_brokers_there_are_no_options() -> None:
+    with pytest.raises(ConfigurationError, match="DIEM_KAFKA_BOOTSTRAP_SERVERS"):
+        KafkaSettings().kafka()
+
+
+def test_names_take_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS="k:9092", DIEM_KAFKA_TOPIC_PREFIX="north-")
+    names = KafkaSettings.load().kafka().names
+    assert (names.updates, names.x_group(7)) == ("north-updates", "north-x-007")
+
+
+def test_a_misspelt_setting_is_named_where_kafka_is_used_and_left_alone_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVER="k:9092")
+    with pytest.raises(BadSettings, match="near: DIEM_KAFKA_BOOTSTRAP_SERVERS"):
+        DataSettings.load()
+    WebSocketSettings.load()
+
+
+@pytest.mark.parametrize("prefix", ["a/b", "x" * 101, "ü"])
+def test_a_prefix_that_no_topic_can_have_is_refused(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_TOPIC_PREFIX=prefix)
+    with pytest.raises(BadSettings, match="at most 100"):
+        KafkaSettings.load()
+
+
+def test_sasl_needs_a_user_and_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(monkeypatch, **SASL)
+    with pytest.raises(BadSettings, match="SASL needs"):
+        KafkaSettings.load()
+
+
+def test_the_password_comes_from_a_file_that_nobody_else_can_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret\n")
+    file.chmod(0o644)
+    set_all(monkeypatch, **SASL, DIEM_KAFKA_SASL_USERNAME="diem", DIEM_KAFKA_SASL_PASSWORD_FILE=str(file))
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        KafkaSettings.load().kafka()
+    file.chmod(0o600)
+    arguments = KafkaSettings.load().kafka().client_arguments()
+    assert (arguments["sasl_mechanism"], arguments["sasl_plain_password"]) == ("SCRAM-SHA-512", "s3cret")
+
+
+def test_tls_verifies_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS="k:9092", DIEM_KAFKA_SECURITY_PROTOCOL="SSL")
+    context = KafkaSettings.load().kafka().client_arguments()["ssl_context"]
+    assert context.check_hostname
+
+
+def test_a_missing_certificate_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(
+        monkeypatch,
+        DIEM_KAFKA_BOOTSTRAP_SERVERS="k:9092",
+        DIEM_KAFKA_SECURITY_PROTOCOL="SSL",
+        DIEM_KAFKA_CA_FILE="/nowhere.pem",
+    )
+    with pytest.raises(ConfigurationError, match=r"/nowhere\.pem"):
+        KafkaSettings.load().kafka().client_arguments()

@@ -70,16 +70,16 @@ class FeedState:
         """Whether the source is known and every name of it has caught up."""
         return self.source is not None and not any(log.catching_up for log in self._logs.values())
 
-    def position(self, name: str) -> int:
-        """The next position of a name, 0 when it is unknown."""
-        log = self._logs.get(name)
-        return log.position if log else 0
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next position of every name."""
+        return {name: log.position for name, log in self._logs.items()}
 
     def resume(self) -> Resume:
         """A new link begins: what to say first. A link that resumes at its positions is a catch-up too."""
         for log in self._logs.values():
             log.catching_up = True
-        return Resume(self.source, {name: log.position for name, log in self._logs.items()})
+        return Resume(self.source, self.positions)
 
     def hello(self, source: str, names: Sequence[str]) -> list[bytes]:
         """Take the source and the full set of names; returns the endpoints forgotten with names that were lost."""

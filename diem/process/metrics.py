@@ -64,6 +64,14 @@ UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the ret
 DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
 
+# The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones (invariant I14).
+UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a greater version of the same poll.")
+UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")
+UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka without a value.")
+KAFKA_LAG: Final = _gauge("kafka_lag", "Records that are known to be in Kafka and were not read yet.")
+CONSUMERS_RECREATED: Final = _counter("consumers_recreated", "Kafka consumers replaced after a fault or a standstill.")
+COMMITS_FAILED: Final = _counter("commits_failed", "Progress marks that Kafka did not take.")
+
 # Feeds: the reader's end (one per process) and the server's end.
 FEED_CONNECTED: Final = _gauge("feed_connected", "1 while the link to the feed is up.")
 FEED_LIVE: Final = _gauge("feed_live", "1 while the source behind the feed beats.")
@@ -79,6 +87,13 @@ STORE_CHANGES: Final = _counter("store_changes", "Endpoint changes committed.")
 STORE_UNCHANGED: Final = _counter("store_unchanged", "Writes that held the data that was there already.")
 STORE_FAILURES: Final = _counter("store_failures", "Transactions that could not be committed.")
 STORE_QUEUE: Final = _gauge("store_queue", "Writes that wait for the store.")
+
+# The Data Service's publisher.
+PUBLISHER_UP: Final = _gauge("publisher_up", "1 while updates are written to Kafka.")
+PUBLISHER_LAG: Final = _gauge("publisher_lag", "Accepted changes that are not known to be in Kafka.")
+PUBLISHED: Final = _counter("published", "Records written to Kafka and acknowledged.")
+PUBLISHER_OPENED: Final = _counter("publisher_opened", "Times that the publisher opened the topic.")
+PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again because of records of somebody else.")
 
 # The Data Service's sources and its REST interface.
 SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")

@@ -1,34 +1,37 @@
 """Wires the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
+import contextlib
 import gc
-import os
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from diem import __version__
 from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
-from diem.process.clock import SystemClock
+from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind, is_loopback
 from services.data.api import Api, ApiOptions
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.api.plan import Rate
+from services.data.errors import StoreInUse
+from services.data.report import Report
 from services.data.server import make_server
 from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.keeper import Keeper
 from services.data.store import Store, StoreLimits, WriterLimits
 
+if TYPE_CHECKING:
+    from services.data.publisher import Publisher
+
 _logger = structlog.get_logger(__name__)
 
+STANDBY_LOOK_S: Final = 0.5
 DEFAULT_CONFIG: Final = Path(__file__).parent / "default.toml"
 
 
@@ -44,9 +47,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     keeper = Keeper.configured(config.load(settings.config or DEFAULT_CONFIG), clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     public = bind(settings.host, settings.port)
-    store = await Store.open(settings.database_url.get_secret_value(), clock=clock, limits=_store_limits(settings))
+    store = await _open_store(settings, life, clock)
+    if store is None:
+        return
+    publisher = _publisher(settings, store)
     api = Api(store, write_key, keeper.claims.owner_of, _api_options(settings), clock)
-    process = _Process(settings, life, store, keeper)
+    report = Report(settings, life, store, keeper, publisher)
     server = make_server(
         api,
         connections=settings.connections,
@@ -54,8 +60,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
     async with store.serving():
-        feed, internal = serve_feed(settings, internal_key, store, process)
-        forget = metrics.register(lambda: [*process.samples(feed), *api.samples(), *keeper.samples()])
+        feed, internal = serve_feed(settings, internal_key, store, report)
+        forget = metrics.register(lambda: [*report.samples(feed), *api.samples(), *keeper.samples()])
         try:
             await internal.start()
             _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
@@ -64,6 +70,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
                 background = [tasks.create_task(keeper.run(store.put)), tasks.create_task(feed.run())]
+                if publisher is not None:
+                    store.subscribe(publisher.changed)
+                    background.append(tasks.create_task(publisher.run()))
                 await server.run_until(life.stopping, public)
                 # Sources end before the store does; readers have been sent everything that was committed.
                 for task in background:
@@ -74,9 +83,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             forget()
 
 
-def serve_feed(
-    settings: Settings, key: SharedKey, store: Store, process: "_Process"
-) -> tuple[FeedServer, InternalListener]:
+def serve_feed(settings: Settings, key: SharedKey, store: Store, report: Report) -> tuple[FeedServer, InternalListener]:
     """The feed of the store's changes on the internal listener, with health, metrics and status."""
     feed = FeedServer(store)
     store.subscribe(feed.changed)
@@ -84,60 +91,37 @@ def serve_feed(
         settings.internal_host,
         settings.internal_port,
         key=key,
-        ready=process.why_not_ready,
-        status=process.status,
+        ready=report.why_not_ready,
+        status=report.status,
         feed=feed,
     )
     return feed, internal
 
 
-class _Process:
-    """What this process says of itself."""
+async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Store | None:
+    """The store; a stand-by waits for it while another process has it. None when asked to stop meanwhile."""
+    waiting = False
+    while not life.stopping.is_set():
+        try:
+            url = settings.database_url.get_secret_value()
+            return await Store.open(url, clock=clock, limits=_store_limits(settings))
+        except StoreInUse:
+            if not settings.standby:
+                raise
+            if not waiting:
+                _logger.info("standing by: another process has the store")
+                waiting = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(life.stopping.wait(), STANDBY_LOOK_S)
+    return None
 
-    def __init__(self, settings: Settings, life: Lifecycle, store: Store, keeper: Keeper) -> None:
-        self._settings = settings
-        self._life = life
-        self._store = store
-        self._keeper = keeper
-        self._started = time.monotonic()
 
-    def why_not_ready(self) -> str | None:
-        """Why no request should come here; None when they may."""
-        if self._life.stopping.is_set():
-            return "draining"
-        return self._store.failure
+def _publisher(settings: Settings, store: Store) -> "Publisher | None":
+    if settings.kafka_bootstrap_servers is None:
+        return None
+    from services.data.publisher import Publisher  # noqa: PLC0415  # without Kafka its client costs no memory
 
-    def status(self) -> dict[str, Any]:
-        """The process's status."""
-        store = self._store
-        return {
-            "process": self._settings.process_name,
-            "pid": os.getpid(),
-            "version": __version__,
-            "mode": self._settings.mode,
-            "ready": self.why_not_ready() is None,
-            "live": store.failure is None,
-            "failure": store.failure,
-            "store": store.id,
-            "endpoints": len(store.changes),
-            "sequence": store.changes.sequence,
-            "queued": store.queued,
-            "sources": self._keeper.status(),
-            "uptime_seconds": round(time.monotonic() - self._started, 1),
-        }
-
-    def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:
-        """The process's metrics."""
-        store = self._store
-        yield metrics.ENDPOINTS.sample(len(store.changes))
-        yield metrics.STORE_SEQUENCE.sample(store.changes.sequence)
-        yield metrics.STORE_COMMITS.sample(store.counts.commits)
-        yield metrics.STORE_CHANGES.sample(store.counts.changes)
-        yield metrics.STORE_UNCHANGED.sample(store.counts.unchanged)
-        yield metrics.STORE_FAILURES.sample(store.counts.failures)
-        yield metrics.STORE_QUEUE.sample(store.queued)
-        yield metrics.FEED_READERS.sample(feed.readers)
-        yield metrics.FEED_SENT.sample(feed.sent)
+    return Publisher(store, settings.kafka())
 
 
 def _store_limits(settings: Settings) -> StoreLimits:

@@ -25,6 +25,9 @@ class Settings(KafkaSettings):
         description="The store: sqlite:///path/to/file.",
         json_schema_extra={"shown_default": "sqlite:///<state dir>/data.db"},
     )
+    standby: bool = Field(
+        default=False, description="Wait for the store while another process has it, and take over from that one."
+    )
     write_key_file: Path = Field(
         default_factory=lambda earlier: earlier["state_dir"] / "write.key",
         description="File of the key that writes ask for (mode 0600).",

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from diem.links.feed_reader import FeedReader
 from diem.process import metrics
 from diem.process.metrics import Sample
-from diem.protocol import feed
 from services.websocket.server import Server
 
 
@@ -24,7 +23,8 @@ def samples(server: Server, reader: FeedReader) -> Iterable[Sample]:
     yield metrics.FEED_CONNECTED.sample(reader.connected)
     yield metrics.FEED_LIVE.sample(server.liveness.live)
     yield metrics.FEED_CONNECTS.sample(reader.connects)
-    yield metrics.FEED_POSITION.sample(hub.state.position(feed.STORE), feed.STORE)
+    for name, position in hub.state.positions.items():
+        yield metrics.FEED_POSITION.sample(position, name)
     for kind, count in edge.received.items():
         yield metrics.MESSAGES.sample(count, kind)
     for error, count in edge.errors.items():

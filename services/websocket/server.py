@@ -79,7 +79,7 @@ class Server:
             "clients": len(self.edge.connections),
             "subscriptions": self.hub.registry.entries,
             "endpoints": len(self.hub.state.retained),
-            "position": self.hub.state.position(feed.STORE),
+            "position": sum(self.hub.state.positions.values()),
             "source": self.hub.state.source,
             "lag_seconds": None if silence is None else round(silence, 3),
         }

@@ -19,6 +19,7 @@ from services.data.datasets import Dataset
 from services.data.errors import DataError, Gone, Unavailable, Unknown
 from services.data.store import sqlite, transaction
 from services.data.store.cache import Cache, Stored
+from services.data.store.cursor import Cursor
 from services.data.store.migrate import upgrade
 from services.data.store.plan import Accepted, IdempotencyKey, Plan, Write
 from services.data.store.state import Head, State
@@ -52,8 +53,11 @@ class Store:
         lock: sqlite.FileLock,
         clock: Clock,
         limits: StoreLimits,
+        cursor: Cursor | None = None,
     ) -> None:
         self.id = store_id
+        self.cursor = cursor
+        """How far the publisher is, as it was last told to :meth:`keep_cursor`."""
         self._state = state
         self._engines = engines
         self._lock = lock
@@ -86,12 +90,14 @@ class Store:
                     store_id = str(uuid.uuid4())
                     await connection.execute(insert(STORE), {"id": 1, "store_id": store_id, "sequence": 0})
                 state.apply(await transaction.changed_since(connection, 0))
+                cursor = await transaction.read_cursor(connection)
         except SQLAlchemyError as error:
             await _dispose(engines)
             lock.release()
             reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
             raise Unavailable(f"the store {where.database} cannot be opened: {reason}") from error
-        return cls(store_id, state=state, engines=engines, lock=lock, clock=clock or SystemClock(), limits=limits)
+        clock = clock or SystemClock()
+        return cls(store_id, state=state, engines=engines, lock=lock, clock=clock, limits=limits, cursor=cursor)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
@@ -131,6 +137,13 @@ class Store:
     def went_back(self, position: int) -> None:
         """A reader has read this store up to ``position``, which it has not reached: it is an old copy of itself."""
         self._older_than = max(position, self._older_than or 0)
+
+    # The publisher's side
+
+    def keep_cursor(self, cursor: Cursor) -> None:
+        """Remember how far the publisher is, with one of the next commits; a lost one is made up by sending again."""
+        self.cursor = cursor
+        self._writer.keep_cursor(cursor)
 
     # State
 

@@ -37,6 +37,15 @@ ENDPOINTS: Final = Table(
     Index("ix_endpoints_sequence", "sequence", unique=True),
 )
 
+PUBLISHER: Final = Table(
+    "publisher",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # The log that the cursor belongs to: cluster and topic, by their ids.
+    Column("source", String(255), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+)
+
 REQUESTS: Final = Table(
     "requests",
     METADATA,

@@ -6,9 +6,10 @@ from typing import Any, Final
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.data.store.cursor import Cursor
 from services.data.store.plan import Basis, Plan, Remembered, Write, plan
 from services.data.store.state import Head
-from services.data.store.tables import ENDPOINTS, REQUESTS, STORE
+from services.data.store.tables import ENDPOINTS, PUBLISHER, REQUESTS, STORE
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in Head._fields]
 # FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
@@ -104,6 +105,19 @@ async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_
                 for key, (digest, answer) in planned.requests.items()
             ],
         )
+
+
+async def read_cursor(connection: AsyncConnection) -> Cursor | None:
+    """How far the publisher was, if there was one."""
+    row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
+    return None if row is None else Cursor(*row)
+
+
+async def keep_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
+    """Remember how far the publisher is; the caller commits."""
+    kept = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
+    if not kept.rowcount:
+        await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})
 
 
 async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from diem.process.clock import Clock
 from services.data.errors import DataError, Unavailable
 from services.data.store import transaction
+from services.data.store.cursor import Cursor
 from services.data.store.plan import Accepted, Plan, Write
 from services.data.store.state import State
 
@@ -69,6 +70,7 @@ class Writer:
     committed: Callable[[Plan], None]
     counts: Counts = field(default_factory=Counts)
     failure: str | None = None
+    _cursor: Cursor | None = None
     _queue: deque[_Waiting] = field(default_factory=deque)
     _queued_bytes: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,10 +101,12 @@ class Writer:
 
     async def run(self) -> None:
         """Commit until :meth:`close`; what is queued by then is still committed."""
-        while self._queue or not self._closing:
+        while self._queue or not self._closing or (self._cursor is not None and self.failure is None):
             group = self._group()
             if group:
                 await self._commit(group)
+            elif self._cursor is not None and self.failure is None:
+                await self._write_cursor(self._cursor)
             elif self.failure is not None:
                 await self._wait(self.limits.probe_every_s)
                 if not self._queue and not self._closing:
@@ -110,13 +114,18 @@ class Writer:
             else:
                 await self._wait(None)
 
+    def keep_cursor(self, cursor: Cursor) -> None:
+        """Write the publisher's cursor with the next group, or by itself when there is none."""
+        self._cursor = cursor
+        self._wake.set()
+
     def close(self) -> None:
         """Take no more requests and let :meth:`run` end."""
         self._closing = True
         self._wake.set()
 
     async def _wait(self, seconds: float | None) -> None:
-        if self._queue or self._closing:
+        if self._queue or self._closing or (self._cursor is not None and self.failure is None):
             return
         self._wake.clear()
         try:
@@ -169,8 +178,12 @@ class Writer:
                 if planned.requests:
                     await self._forget_sometimes(connection, now_ms)
                 if planned.heads or planned.requests:
+                    kept = self._cursor
+                    if kept is not None:
+                        await transaction.keep_cursor(connection, kept)
                     await connection.commit()
                     self.counts.commits += 1
+                    self._kept(kept)
             except BaseException:
                 # Whatever state SQLite left it in: the next transaction begins on a new connection.
                 await connection.invalidate()
@@ -189,6 +202,25 @@ class Writer:
             self._until_forget = FORGET_EVERY
             before_ms = now_ms - KEY_LIFETIME_MS
             await transaction.forget_requests(connection, before_ms=before_ms, at_most=self.limits.max_keys)
+
+    async def _write_cursor(self, kept: Cursor) -> None:
+        try:
+            async with self.engine.connect() as connection:
+                try:
+                    await transaction.keep_cursor(connection, kept)
+                    await connection.commit()
+                except BaseException:
+                    await connection.invalidate()
+                    raise
+        except (SQLAlchemyError, OSError) as error:
+            self._failed(error)
+        else:
+            self._kept(kept)
+
+    def _kept(self, cursor: Cursor | None) -> None:
+        # A later one may have come meanwhile.
+        if self._cursor is cursor:
+            self._cursor = None
 
     async def _probe(self) -> None:
         try:

@@ -152,3 +152,29 @@ async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.
     writer.close()
     stopping.set()
     await running
+
+
+async def test_a_stand_by_takes_over_when_the_process_that_has_the_store_is_killed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as first:
+        async with httpx.AsyncClient(base_url=first.url, headers=first.write) as http:
+            assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        second = await start(tmp_path, STANDBY="true")
+        try:
+            async with asyncio.timeout(20):
+                while not any("standing by" in line for line in second.log):
+                    await asyncio.sleep(0.02)
+            await first.end(signal.SIGKILL)
+            await second.ready()
+            async with httpx.AsyncClient(base_url=second.url) as http:
+                assert (await http.get("/v1/data/a")).status_code == 200
+        finally:
+            await second.end(signal.SIGKILL)
+
+
+async def test_a_stand_by_that_never_got_the_store_stops_when_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        second = await start(tmp_path, STANDBY="true")
+        async with asyncio.timeout(20):
+            while not any("standing by" in line for line in second.log):
+                await asyncio.sleep(0.02)
+        assert await second.end() == 0

@@ -1,5 +1,7 @@
 """The store over its life: identity, migrations, reads, the cache, and one process per file."""
 
+import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError, Gone, StoreInUse, Unavailable, Unknown
 from services.data.store import Store
 from services.data.store.cache import Cache, Stored
+from services.data.store.cursor import Cursor
 from services.data.store.migrate import upgrade
 from services.data.store.tables import METADATA
 
@@ -139,7 +142,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> No
             if name == "migrated":
                 upgrade(connection)
                 upgrade(connection)  # a second start finds nothing to do
-                assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0001"
+                assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "0002"
             else:
                 METADATA.create_all(connection)
             described.append(describe(connection))
@@ -167,3 +170,34 @@ def test_the_cache_never_goes_back_to_an_older_version() -> None:
     cache.drop("a")
     cache.drop("a")
     assert cache.get("a") is None
+
+
+async def test_the_publishers_cursor_outlives_the_process_with_writes_and_without(tmp_path: Path) -> None:
+    where = url(tmp_path)
+    store = await Store.open(where)
+    async with store.serving():
+        assert store.cursor is None
+        store.keep_cursor(Cursor("log-1", 1))
+        await store.put([dataset("/a")])
+        store.keep_cursor(Cursor("log-1", 7))
+    again = await Store.open(where)
+    async with again.serving():
+        assert again.cursor == Cursor("log-1", 7)
+        again.keep_cursor(Cursor("log-2", 3))
+    last = await Store.open(where)
+    async with last.serving():
+        assert last.cursor == Cursor("log-2", 3)
+
+
+async def test_a_cursor_is_written_while_nothing_else_is(tmp_path: Path) -> None:
+    store = await Store.open(url(tmp_path))
+    async with store.serving():
+        store.keep_cursor(Cursor("log-1", 7))
+        async with asyncio.timeout(5):
+            while True:
+                with sqlite3.connect(tmp_path / "data.db") as connection:
+                    found = connection.execute("SELECT source, sequence FROM publisher").fetchall()
+                connection.close()
+                if found == [("log-1", 7)]:
+                    break
+                await asyncio.sleep(0.02)

@@ -1,0 +1,100 @@
+"""The updates topic as its one writer sees it: batches to a partition, end offsets, the source id. A thin shell."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from diem.kafka.metadata import describe
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import MAX_MESSAGE_BYTES
+
+BATCH_BYTES: Final = 96 * 1024
+"""Of one request to one partition; the topic takes up to ``MAX_MESSAGE_BYTES``."""
+PRODUCER: Final[dict[str, Any]] = {
+    # Acknowledged by every replica in sync, and repeated by the client without a second copy in the log.
+    "acks": "all",
+    "enable_idempotence": True,
+    "max_batch_size": BATCH_BYTES,
+    "max_request_size": 8 * MAX_MESSAGE_BYTES,
+    # Longer than a fail-over: within it the client itself repeats.
+    "request_timeout_ms": 40_000,
+    "retry_backoff_ms": 100,
+    "metadata_max_age_ms": 10_000,
+}
+"""Settings of the producer (docs/protocol.md section 3); `diem check` looks at them."""
+STOP_WITHIN_S: Final = 5.0
+ASK_WITHIN_S: Final = 10.0
+
+
+class Log:
+    """An open topic. Make it with :func:`open_log`."""
+
+    def __init__(self, topic: str, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
+        self.topic = topic
+        self._producer = producer
+        self._consumer = consumer
+
+    async def write(self, partition: int, records: Sequence[tuple[bytes, bytes]]) -> tuple[int, int]:
+        """Write as many of ``records`` (key, value) as fit into one request; at least the first.
+
+        Returns:
+            The offset of the first (negative if the broker does not know it any more), and how many there are.
+
+        Raises:
+            KafkaError, OSError: it is not known whether they were written.
+        """
+        batch = self._producer.create_batch()
+        count = 0
+        for key, value in records:
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                break
+            count += 1
+        sending = await self._producer.send_batch(batch, self.topic, partition=partition)
+        written = await sending
+        return (-1 if written is None else int(written.offset)), count
+
+    async def ends(self, partitions: Sequence[int]) -> dict[int, int]:
+        """The end offset of each partition.
+
+        Raises:
+            KafkaError, TimeoutError: the brokers do not say.
+        """
+        wanted = [TopicPartition(self.topic, partition) for partition in partitions]
+        async with asyncio.timeout(ASK_WITHIN_S):
+            found = await self._consumer.end_offsets(wanted)
+        return {at.partition: end for at, end in found.items()}
+
+    async def source(self) -> str | None:
+        """The id of the log; None when there is no topic now.
+
+        Raises:
+            KafkaUnavailable: the brokers do not say.
+        """
+        return (await describe(self._producer.client, self.topic)).source(self.topic)
+
+
+@asynccontextmanager
+async def open_log(options: KafkaOptions) -> AsyncIterator[Log]:
+    """The updates topic, open for one writer.
+
+    Raises:
+        KafkaError: the brokers are not there.
+    """
+    arguments = options.client_arguments()
+    producer = AIOKafkaProducer(client_id=f"{options.topic_prefix}publisher", **PRODUCER, **arguments)
+    # It consumes nothing: the producer cannot ask for end offsets.
+    consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(ASK_WITHIN_S * 1000), **arguments)
+    try:
+        await producer.start()
+        await consumer.start()
+        yield Log(options.names.updates, producer, consumer)
+    finally:
+        for client in (consumer, producer):
+            # With brokers away stopping may take for ever; what is under way is sent again by whoever comes next.
+            with suppress(KafkaError, OSError, TimeoutError):
+                async with asyncio.timeout(STOP_WITHIN_S):
+                    await client.stop()

@@ -1,0 +1,138 @@
+"""Keeps publishing: opens the topic, opens it again after a fault, starts over when it is another one."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from diem.errors import DiemError
+from diem.kafka.errors import WrongTopic
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import ensure
+from diem.process import metrics
+from diem.process.backoff import full_jitter
+from diem.process.faults import ConfigurationError
+from diem.process.metrics import Sample
+from services.data.publisher.backlog import Backlog
+from services.data.publisher.log import open_log
+from services.data.publisher.publication import CHECK_EVERY_S, LogReplaced, Progress, Publication, PublishedStore
+
+RETRY_BASE_S: Final = 0.2
+RETRY_CAP_S: Final = 3.0
+REFUSE_WITHIN_S: Final = 15.0
+"""A wrong topic found this early ends the process; later it would take the REST service with it."""
+
+
+class Publisher:
+    """Keeps the updates topic current with a store. Call :meth:`changed` after every commit; :meth:`run` does the work.
+
+    The process that runs this has the store to itself, so that a store has one publisher.
+    """
+
+    def __init__(self, store: PublishedStore, options: KafkaOptions) -> None:
+        self._store = store
+        self._options = options
+        self._new = asyncio.Event()
+        self._progress: Progress | None = None
+        self._log = structlog.get_logger("publisher")
+        self.publishing = False
+        self.failure: str | None = "Kafka has not answered yet"
+        self.opened = 0
+        """How often the topic was opened."""
+
+    def changed(self) -> None:
+        """The store has new changes."""
+        self._new.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled; Kafka may be away for as long as it likes.
+
+        Raises:
+            WrongTopic: the topic is there at the start, and not as it must be.
+            ConfigurationError: the options cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        started, attempt = loop.time(), 0
+        while True:
+            opened = self.opened
+            try:
+                await self._publish()
+            except WrongTopic as error:
+                if loop.time() - started < REFUSE_WITHIN_S and not self.opened:
+                    raise
+                self._failed(error)
+                await asyncio.sleep(CHECK_EVERY_S)
+            except LogReplaced as error:
+                self._log.warning("starting over", reason=str(error))
+            except ConfigurationError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever Kafka's client does, the REST service goes on
+                self._failed(error)
+            attempt = 0 if self.opened > opened else attempt + 1
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
+
+    async def _publish(self) -> None:
+        """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
+        cluster = await ensure(self._options)
+        topic = cluster.topics[self._options.names.updates]
+        progress = self._continue(str(cluster.source(topic.name)), len(topic.partitions))
+        async with open_log(self._options) as log:
+            self.opened += 1
+            self.publishing, self.failure = True, None
+            self._log.info("publishing", topic=topic.name, source=progress.source, cursor=progress.backlog.cursor)
+            try:
+                await Publication(self._store, progress, log, self._new).run()
+            finally:
+                self.publishing = False
+
+    def _continue(self, source: str, partitions: int) -> Progress:
+        old = self._progress
+        if old is not None and old.source == source and len(old.backlog.lanes) == partitions:
+            return old
+        kept = self._store.cursor
+        # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
+        cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == source else 0
+        self._progress = Progress(source, Backlog(partitions, cursor), repeat=cursor > 0)
+        if old is not None:
+            self._progress.published, self._progress.foreign = old.published, old.foreign
+        return self._progress
+
+    def _failed(self, error: Exception) -> None:
+        said = str(error) or type(error).__name__
+        if said != self.failure:
+            known = isinstance(error, (DiemError, KafkaError, OSError, TimeoutError))
+            self._log.error("not publishing", reason=said, exc_info=None if known else error)
+            self.failure = said
+
+    # What it says of itself
+
+    @property
+    def lag(self) -> int:
+        """Changes of the store that are not known to be in the log."""
+        kept = self._store.cursor.sequence if self._store.cursor else 0
+        return self._store.changes.sequence - (self._progress.backlog.cursor if self._progress else kept)
+
+    def status(self) -> dict[str, Any]:
+        """What ``/status`` says of the publisher."""
+        progress = self._progress
+        return {
+            "state": "publishing" if self.publishing else "waiting",
+            "failure": self.failure,
+            "topic": self._options.names.updates,
+            "source": progress.source if progress else None,
+            "lag": self.lag,
+            "published": progress.published if progress else 0,
+            "foreign": progress.foreign if progress else 0,
+            "opened": self.opened,
+        }
+
+    def samples(self) -> Iterable[Sample]:
+        """The publisher's metrics."""
+        said = self.status()
+        yield metrics.PUBLISHER_UP.sample(self.publishing)
+        yield metrics.PUBLISHER_LAG.sample(self.lag)
+        yield metrics.PUBLISHED.sample(said["published"])
+        yield metrics.PUBLISHER_FOREIGN.sample(said["foreign"])
+        yield metrics.PUBLISHER_OPENED.sample(self.opened)

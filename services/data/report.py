@@ -1,0 +1,72 @@
+"""What the Data Service says of itself: whether it is ready, its status, its metrics."""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from diem import __version__
+from diem.links.feed_server import FeedServer
+from diem.process import metrics
+from diem.process.lifecycle import Lifecycle
+from services.data.settings import Settings
+from services.data.sources.keeper import Keeper
+from services.data.store import Store
+
+if TYPE_CHECKING:
+    from services.data.publisher import Publisher
+
+
+class Report:
+    """What this process says of itself."""
+
+    def __init__(
+        self, settings: Settings, life: Lifecycle, store: Store, keeper: Keeper, publisher: "Publisher | None"
+    ) -> None:
+        self._settings = settings
+        self._life = life
+        self._store = store
+        self._keeper = keeper
+        self._publisher = publisher
+        self._started = time.monotonic()
+
+    def why_not_ready(self) -> str | None:
+        """Why no request should come here; None when they may."""
+        if self._life.stopping.is_set():
+            return "draining"
+        return self._store.failure
+
+    def status(self) -> dict[str, Any]:
+        """The process's status."""
+        store = self._store
+        return {
+            "process": self._settings.process_name,
+            "pid": os.getpid(),
+            "version": __version__,
+            "mode": self._settings.mode,
+            "ready": self.why_not_ready() is None,
+            "live": store.failure is None,
+            "failure": store.failure,
+            "store": store.id,
+            "endpoints": len(store.changes),
+            "sequence": store.changes.sequence,
+            "queued": store.queued,
+            "sources": self._keeper.status(),
+            "publisher": self._publisher.status() if self._publisher else None,
+            "uptime_seconds": round(time.monotonic() - self._started, 1),
+        }
+
+    def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:
+        """The process's metrics."""
+        store = self._store
+        yield metrics.ENDPOINTS.sample(len(store.changes))
+        yield metrics.STORE_SEQUENCE.sample(store.changes.sequence)
+        yield metrics.STORE_COMMITS.sample(store.counts.commits)
+        yield metrics.STORE_CHANGES.sample(store.counts.changes)
+        yield metrics.STORE_UNCHANGED.sample(store.counts.unchanged)
+        yield metrics.STORE_FAILURES.sample(store.counts.failures)
+        yield metrics.STORE_QUEUE.sample(store.queued)
+        yield metrics.FEED_READERS.sample(feed.readers)
+        yield metrics.FEED_SENT.sample(feed.sent)
+        if self._publisher is not None:
+            yield from self._publisher.samples()

@@ -1,0 +1,178 @@
+"""The publisher against a real broker: the topic ends up with the latest update of every endpoint, whatever happens."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from diem.fanout.changes import ChangeMap
+from diem.kafka.admin import administering
+from diem.kafka.errors import WrongTopic
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import create, ensure, updates_spec
+from diem.protocol.partitions import partition_of
+from diem.protocol.update import Change, encode, version_of
+from services.data.publisher import Publisher, publication
+from services.data.store.cursor import Cursor
+
+START = 1_700_000_000_000
+
+
+class MemoryStore:
+    """The store's side of the publisher."""
+
+    def __init__(self) -> None:
+        self.changes = ChangeMap()
+        self.cursor: Cursor | None = None
+
+    def keep_cursor(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            sequence = self.changes.sequence + 1
+            version = START + sequence
+            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version)))
+
+    @property
+    def versions(self) -> dict[bytes, int]:
+        return {change.endpoint: change.version for change in self.changes.after(0, 100_000)}
+
+
+@contextlib.asynccontextmanager
+async def publishing(store: MemoryStore, options: KafkaOptions) -> AsyncIterator[Publisher]:
+    publisher = Publisher(store, options)
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
+    """The version of the last record of every key: what compaction would keep."""
+    topic = options.names.updates
+    cluster = await ensure(options)
+    found: dict[bytes, int] = {}
+    consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        parts = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
+        consumer.assign(parts)
+        ends = await consumer.end_offsets(parts)
+        for part in parts:
+            while await consumer.position(part) < ends[part]:
+                for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
+                    assert partition_of(record.key, len(parts)) == part.partition
+                    version = version_of(record.key, record.value)
+                    assert version is not None
+                    found[record.key] = version
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float = 20.0) -> None:
+    limit = time.monotonic() + within
+    while (found := await last_in_log(options)) != store.versions:
+        assert time.monotonic() < limit, (found, store.versions)
+        await asyncio.sleep(0.05)
+
+
+async def until(condition: object, within: float = 20.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+async def test_everything_reaches_its_partition_and_changes_follow(kafka_options: KafkaOptions) -> None:
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(100)))
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        store.put("/e/3", "/e/new")
+        publisher.changed()
+        await until_log_is(store, kafka_options)
+        await until(lambda: publisher.lag == 0)
+        assert publisher.status()["published"] == 102
+
+
+async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slowly(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    async with publishing(store, kafka_options):
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
+    store.put("/e/7")
+    monkeypatch.setattr(publication, "START_SPREAD_S", 2.0)
+    async with publishing(store, kafka_options) as second:
+        await until(lambda: second.lag == 0)
+        assert second.status()["published"] <= 20, "what the log has is not sent again in a burst"
+        await until(lambda: second.status()["published"] == 51)
+    await until_log_is(store, kafka_options)
+
+
+async def test_a_topic_that_was_recreated_gets_everything_at_once(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "CHECK_EVERY_S", 0.5)
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        first = publisher.status()["source"]
+        async with administering(kafka_options) as admin:
+            await admin.delete_topics([kafka_options.names.updates])
+        await until(lambda: publisher.status()["source"] != first and publisher.lag == 0)
+        await until_log_is(store, kafka_options)
+
+
+async def test_a_late_record_of_somebody_else_does_not_stay_the_last_one(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "CHECK_EVERY_S", 0.5)
+    store = MemoryStore()
+    store.put("/e/1", "/e/2", "/e/1")
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        late = encode("/e/1", START + 1, START)
+        producer = AIOKafkaProducer(**kafka_options.client_arguments())
+        await producer.start()
+        try:
+            assert kafka_options.partitions is not None
+            home = partition_of(b"/e/1", kafka_options.partitions)
+            await producer.send_and_wait(kafka_options.names.updates, late, b"/e/1", partition=home)
+        finally:
+            await producer.stop()
+        await until(lambda: publisher.status()["foreign"])
+        await until_log_is(store, kafka_options)
+
+
+async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOptions) -> None:
+    spec = updates_spec(kafka_options, 1)
+    await create(kafka_options, replace(spec, config={**spec.config, "cleanup.policy": "compact,delete"}))
+    with pytest.raises(WrongTopic, match=r"cleanup\.policy is compact,delete"):
+        async with asyncio.timeout(20):
+            await Publisher(MemoryStore(), kafka_options).run()
+
+
+async def test_another_number_of_partitions_than_configured_is_refused(kafka_options: KafkaOptions) -> None:
+    await ensure(kafka_options)
+    with pytest.raises(WrongTopic, match="4 partitions, 5 are configured"):
+        async with asyncio.timeout(20):
+            await Publisher(MemoryStore(), replace(kafka_options, partitions=5)).run()
+
+
+async def test_without_kafka_it_waits_and_says_so() -> None:
+    store = MemoryStore()
+    store.put("/a")
+    async with publishing(store, KafkaOptions("127.0.0.1:1")) as publisher:
+        await until(lambda: publisher.failure and "127.0.0.1:1" in publisher.failure)
+        assert publisher.lag == 1

@@ -14,6 +14,9 @@ _MIDDLE: Final = b'","version":'
 _VERSION_DIGITS: Final = 13
 MAX_BYTES: Final = 512
 """A longer value is not an update: the name has at most 256 bytes, all the rest about 100."""
+MARK_KEY: Final = b"diem"
+"""Key of a mark, which no endpoint can have: its publisher had nothing left to write to this partition."""
+MARK: Final = b'{"type":"mark"}'
 
 
 class Change(NamedTuple):

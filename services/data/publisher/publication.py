@@ -10,6 +10,7 @@ import structlog
 
 from diem.errors import DiemError
 from diem.fanout.changes import ChangeMap
+from diem.protocol.update import MARK, MARK_KEY
 from services.data.publisher.backlog import Backlog
 from services.data.publisher.ledger import Ledger
 from services.data.publisher.log import Log
@@ -21,6 +22,8 @@ MAX_CHANGES: Final = 2000
 """Changes taken from the store at once."""
 CHECK_EVERY_S: Final = 10.0
 KEEP_EVERY_S: Final = 1.0
+MARK_EVERY_S: Final = 2.0
+"""Between two marks in a partition; bridges that have seen one do without for 6 s."""
 TICK_S: Final = 0.1
 START_SPREAD_S: Final = 60.0
 PASS_EVERY_S: Final = 6 * 3600.0
@@ -72,6 +75,7 @@ class Publication:
         # Whether the last requests of an earlier connection were written is not known: the first look compares nothing.
         self._ledgers = [Ledger() for _ in self._backlog.lanes]
         self._wake = [asyncio.Event() for _ in self._backlog.lanes]
+        self._to_mark: set[int] = set()
         self._logger = structlog.get_logger("publisher")
 
     async def run(self) -> None:
@@ -86,7 +90,7 @@ class Publication:
         # Before anything of ours: a record that comes from elsewhere after this is noticed.
         await self._compare()
         work = [self._lane(number) for number in range(len(self._backlog.lanes))]
-        work += [self._take_in(), self._check(), self._keep(), self._passes()]
+        work += [self._take_in(), self._mark(), self._check(), self._keep(), self._passes()]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -102,17 +106,22 @@ class Publication:
         changes = self._store.changes
         while True:
             taken = lane.take(MAX_RECORDS)
-            if not taken:
+            # What is current now: a repetition never brings an older update back.
+            records = [(endpoint, change.value) for endpoint in taken if (change := changes.get(endpoint))]
+            if number in self._to_mark and not lane.due:
+                records.append((MARK_KEY, MARK))
+            if not records:
                 wake.clear()
                 await wake.wait()
                 continue
-            # What is current now: a repetition never brings an older update back.
-            current = [change for endpoint in taken if (change := changes.get(endpoint))]
-            base, count = await self._log.write(number, [(change.endpoint, change.value) for change in current])
-            lane.failed(change.endpoint for change in current[count:])
-            lane.landed()
-            self._progress.published += count
+            base, count = await self._log.write(number, records)
             ledger.landed(base, count)
+            written = {key for key, _ in records[:count]}
+            lane.failed(endpoint for endpoint in taken if endpoint not in written)
+            lane.landed()
+            self._progress.published += len(written) - (MARK_KEY in written)
+            if MARK_KEY in written:
+                self._to_mark.discard(number)
 
     async def _take_in(self) -> None:
         while True:
@@ -121,6 +130,13 @@ class Publication:
                 self._wake_up(self._backlog.take_in(found))
                 await asyncio.sleep(0)
             await self._new.wait()
+
+    async def _mark(self) -> None:
+        """Say in every partition that it has all that was accepted: what a bridge's beats stand on."""
+        while True:
+            self._to_mark |= set(range(len(self._wake)))
+            self._wake_up(self._to_mark)
+            await asyncio.sleep(MARK_EVERY_S)
 
     async def _check(self) -> None:
         while True:

@@ -15,7 +15,7 @@ from diem.kafka.errors import WrongTopic
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import create, ensure, updates_spec
 from diem.protocol.partitions import partition_of
-from diem.protocol.update import Change, encode, version_of
+from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher, publication
 from services.data.store.cursor import Cursor
 
@@ -69,6 +69,8 @@ async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
         for part in parts:
             while await consumer.position(part) < ends[part]:
                 for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
+                    if record.key == MARK_KEY:
+                        continue
                     assert partition_of(record.key, len(parts)) == part.partition
                     version = version_of(record.key, record.value)
                     assert version is not None
@@ -101,6 +103,28 @@ async def test_everything_reaches_its_partition_and_changes_follow(kafka_options
         await until_log_is(store, kafka_options)
         await until(lambda: publisher.lag == 0)
         assert publisher.status()["published"] == 102
+
+
+async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "MARK_EVERY_S", 0.2)
+    store = MemoryStore()
+    consumer = AIOKafkaConsumer(**kafka_options.client_arguments(), auto_offset_reset="earliest")
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.publishing)
+        await consumer.start()
+        try:
+            consumer.assign([TopicPartition(kafka_options.names.updates, number) for number in range(4)])
+            marks = dict.fromkeys(range(4), 0)
+            async with asyncio.timeout(20):
+                while min(marks.values()) < 3:
+                    for part, records in (await consumer.getmany(timeout_ms=200)).items():
+                        marks[part.partition] += sum(record.key == MARK_KEY for record in records)
+        finally:
+            await consumer.stop()
+        assert publisher.status()["published"] == 0, "marks are not updates"
+        assert publisher.status()["foreign"] == 0, "marks are our own"
 
 
 async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slowly(

@@ -1,0 +1,1 @@
+"""A real Kafka on this machine: its jars, a Java, and one or three brokers on loopback."""

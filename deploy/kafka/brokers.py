@@ -1,0 +1,205 @@
+"""Plans the brokers of the local Kafka: their configuration, their directories and their command lines."""
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from diem.process.faults import ConfigurationError
+
+HOST: Final = "127.0.0.1"
+SIZES: Final = (1, 3)
+"""How many brokers a local cluster may have: two would not outlive either of them."""
+STARTED: Final = "Kafka Server started"
+"""What a broker logs once it serves."""
+
+FEATURES: Final = Path(__file__).with_name("features.checkpoint")
+"""The levels of Kafka's features in a new cluster, in its own form; made by `python -m deploy.kafka.lock`."""
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+
+_SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "unclean.leader.election.enable": "false",
+    "num.partitions": "1",
+    # A first member of a group is served at once.
+    "group.initial.rebalance.delay.ms": "0",
+    # The broker's own topics are small here, and so is what it keeps for threads and compaction.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "log.segment.bytes": str(64 * 1024 * 1024),
+    "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+    "log.cleaner.backoff.ms": "500",
+    # How long everything pauses when a broker is killed: mostly the session, 9 s by default.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+}
+
+
+class UnusableData(ConfigurationError):
+    """A directory holds the data of another cluster than the one that is to be started."""
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        self.directory = directory
+        self.reason = reason
+        super().__init__(directory, reason)
+
+    def __str__(self) -> str:
+        return f"the Kafka data in {self.directory} {self.reason}: choose another directory or remove it"
+
+
+class BrokerPlan(NamedTuple):
+    """One broker, which is a controller, too."""
+
+    node: int
+    """From 1."""
+    port: int
+    controller_port: int
+    directory: Path
+    """Its own; those of one cluster are side by side."""
+
+    @property
+    def properties_file(self) -> Path:
+        """What it is started with."""
+        return self.directory / "server.properties"
+
+    @property
+    def meta_file(self) -> Path:
+        """What makes its data directory one: who it is, and of which cluster."""
+        return self.directory / "data" / "meta.properties"
+
+    @property
+    def features_file(self) -> Path:
+        """The first snapshot of its metadata: without it, a new cluster has its newest features switched off."""
+        return self.directory / "data" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+
+    @property
+    def stopped_file(self) -> Path:
+        """What it writes when all of its records are on disk, and removes at the next start."""
+        return self.directory / "data" / ".kafka_cleanshutdown"
+
+
+def plans(directory: Path, ports: Sequence[tuple[int, int]]) -> tuple[BrokerPlan, ...]:
+    """Plan one broker for each pair of a port and a controller port."""
+    absolute = directory.absolute()
+    return tuple(BrokerPlan(node, *pair, absolute / f"kafka-{node}") for node, pair in enumerate(ports, start=1))
+
+
+def bootstrap_servers(all_plans: Sequence[BrokerPlan]) -> str:
+    """Return what clients connect to first: every broker."""
+    return ",".join(f"{HOST}:{plan.port}" for plan in all_plans)
+
+
+def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan]) -> str:
+    """Return the broker's `server.properties`. Three keep every record three times and write while two are there."""
+    replicas = str(len(all_plans))
+    enough = str(len(all_plans) // 2 + 1)
+    return _render(
+        _SETTINGS
+        | {
+            "node.id": str(plan.node),
+            "controller.quorum.voters": ",".join(f"{p.node}@{HOST}:{p.controller_port}" for p in all_plans),
+            "listeners": f"PLAINTEXT://{HOST}:{plan.port},CONTROLLER://{HOST}:{plan.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{plan.port}",
+            "log.dirs": str(plan.directory / "data"),
+            "default.replication.factor": replicas,
+            "min.insync.replicas": enough,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": enough,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": enough,
+        }
+    )
+
+
+def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | None = None) -> tuple[str, ...]:
+    """Return the broker's command line: small and quick to start, rather than fast in the long run.
+
+    `archive` is of `deploy.kafka.archive`; without it, or when it does not fit, the broker starts in twice the time.
+    """
+    shared = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
+    return (
+        str(java),
+        "-Xmx256m",
+        "-Xms64m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-XX:ErrorFile={plan.directory}/java-error-%p.log",
+        *shared,
+        # Native libraries are unpacked there: a killed broker leaves them behind.
+        f"-Djava.io.tmpdir={plan.directory / 'tmp'}",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+        "-cp",
+        ":".join(map(str, jars)),
+        "kafka.Kafka",
+        str(plan.properties_file),
+    )
+
+
+def write(all_plans: Sequence[BrokerPlan]) -> str:
+    """Write what the brokers are started with, and return the id of their cluster; data that is there is kept.
+
+    Raises:
+        UnusableData: the data there is of another number of brokers or of more than one cluster, or cannot be written.
+    """
+    try:
+        return _write(all_plans)
+    except OSError as error:
+        raise UnusableData(all_plans[0].directory.parent, f"cannot be written ({error.strerror})") from error
+
+
+def _write(all_plans: Sequence[BrokerPlan]) -> str:
+    parent = all_plans[0].directory.parent
+    there = {path.parent.parent: _id_of(path) for path in parent.glob("kafka-*/data/meta.properties")}
+    if there and set(there) != {plan.directory for plan in all_plans}:
+        raise UnusableData(parent, f"is of {_count(len(there))}, not of {_count(len(all_plans))}")
+    if len(set(there.values())) > 1:
+        raise UnusableData(parent, "is of more than one cluster")
+    cluster_id = next(iter(there.values()), None) or new_id()
+    for plan in all_plans:
+        (plan.directory / "data").mkdir(parents=True, exist_ok=True)
+        (plan.directory / "tmp").mkdir(exist_ok=True)
+        plan.properties_file.write_text(properties(plan, all_plans), encoding="utf-8")
+        if plan.directory not in there:
+            plan.features_file.parent.mkdir(exist_ok=True)
+            plan.features_file.write_bytes(FEATURES.read_bytes())
+            plan.meta_file.write_text(_meta(plan.node, cluster_id), encoding="utf-8")
+    return cluster_id
+
+
+def new_id() -> str:
+    """Return a fresh id as Kafka writes them: 22 characters, never with a dash in front."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
+
+
+def _meta(node: int, cluster_id: str) -> str:
+    return _render({"version": "1", "cluster.id": cluster_id, "node.id": str(node), "directory.id": new_id()})
+
+
+def _id_of(meta: Path) -> str:
+    lines = (line.partition("=") for line in meta.read_text(encoding="utf-8").splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == "cluster.id"), "")
+
+
+def _render(settings: Mapping[str, str]) -> str:
+    # A backslash begins an escape in Java's properties.
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+
+
+def _count(brokers: int) -> str:
+    return "one broker" if brokers == 1 else f"{brokers} brokers"

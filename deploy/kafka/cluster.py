@@ -1,0 +1,186 @@
+"""A local Kafka of one or three brokers as child processes, for tests, benches and `python -m deploy.kafka`."""
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from deploy.kafka import brokers, processes
+from deploy.kafka.brokers import BrokerPlan
+from deploy.kafka.program import Program, prepare
+from diem.errors import DiemError
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import connected
+from diem.kafka.options import KafkaOptions
+
+READY_WITHIN_S: Final = 60.0
+STOPPED_WITHIN_S: Final = 20.0
+_POLL_S: Final = 0.05
+
+
+class BrokerFailed(DiemError):
+    """A broker ended, or did not get ready in time."""
+
+    def __init__(self, node: int, reason: str, log: Path) -> None:
+        self.node = node
+        self.reason = reason
+        self.log = log
+        super().__init__(node, reason, log)
+
+    def __str__(self) -> str:
+        return f"kafka-{self.node} does not run: {self.reason} (see {self.log})"
+
+
+async def all_see_all(plans: Sequence[BrokerPlan]) -> bool:
+    """Whether every broker answers and knows of every broker: from then on topics can be made and are led."""
+    for plan in plans:
+        if not await _listens(plan.port) or await _known_to(plan.port) < len(plans):
+            return False
+    return True
+
+
+class LocalCluster:
+    """Brokers on free loopback ports with their data in `directory`; data that is there is used again.
+
+    Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
+    ends. Each broker's output is in `directory`/kafka-N/broker.log.
+    """
+
+    def __init__(self, directory: Path, brokers: int = 1, *, prepare: Callable[[], Program] = prepare) -> None:
+        self.directory = directory
+        self.brokers = brokers
+        self._prepare = prepare
+        self._plans: tuple[BrokerPlan, ...] = ()
+        self._argv: dict[int, tuple[str, ...]] = {}
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every broker, for clients; empty before the start."""
+        return brokers.bootstrap_servers(self._plans)
+
+    def pid(self, node: int) -> int:
+        """Return the process id of a broker that was started; KeyError for any other."""
+        return self._running[node].pid
+
+    def failed(self) -> BrokerFailed | None:
+        """Return why a broker has ended by itself, if one has."""
+        for plan in self._plans:
+            process = self._running.get(plan.node)
+            if process is not None and process.poll() is not None:
+                return BrokerFailed(plan.node, _reason(process, _log(plan)), _log(plan))
+        return None
+
+    async def start(self) -> None:
+        """Start every broker and wait until they are ready.
+
+        Raises:
+            NoJava, JarsUnavailable: see `prepare`.
+            UnusableData: see `deploy.kafka.brokers.write`.
+            BrokerFailed: a broker does not start; all are stopped again.
+        """
+        program = await asyncio.to_thread(self._prepare)
+        ports = processes.free_ports(2 * self.brokers)
+        self._plans = brokers.plans(self.directory, list(zip(ports[::2], ports[1::2], strict=True)))
+        self._argv = {plan.node: program.argv(plan) for plan in self._plans}
+        brokers.write(self._plans)
+        try:
+            for plan in self._plans:
+                self._launch(plan)
+            await self._until_ready()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, within: float = STOPPED_WITHIN_S) -> None:
+        """Stop every broker; what is not done `within` seconds is killed.
+
+        All at once: one that is alone waits for the others in vain. Even so the last of three waits 5 s for somebody
+        to hand the metadata to, with its records on disk already: it is killed then, too.
+        """
+        deadline = time.monotonic() + within
+        for process in self._running.values():
+            process.terminate()
+        while self._busy() and time.monotonic() < deadline:  # noqa: ASYNC110  # processes end without an event
+            await asyncio.sleep(_POLL_S)
+        for process in self._running.values():
+            processes.reap(process)
+        self._running.clear()
+
+    def kill(self, node: int) -> int:
+        """End a broker as a crash would; returns the process id that it had."""
+        process = self._running.pop(node)
+        processes.reap(process)
+        return process.pid
+
+    async def restart(self, node: int) -> None:
+        """Start a killed broker again, or stop and start a running one, and wait until all are ready."""
+        process = self._running.pop(node, None)
+        if process is not None:
+            await asyncio.to_thread(processes.end, process, STOPPED_WITHIN_S)
+        self._launch(self._plans[node - 1])
+        await self._until_ready()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _launch(self, plan: BrokerPlan) -> None:
+        self._running[plan.node] = processes.start(self._argv[plan.node], _log(plan), plan.directory)
+
+    def _busy(self) -> bool:
+        running = [plan for plan in self._plans if plan.node in self._running]
+        return any(self._running[p.node].poll() is None and not p.stopped_file.exists() for p in running)
+
+    async def _until_ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        waiting = [plan for plan in self._plans if plan.node in self._running]
+        while not await all_see_all(waiting):
+            failed = self.failed()
+            if failed is not None:
+                raise failed
+            if time.monotonic() > deadline:
+                raise BrokerFailed(waiting[0].node, "the brokers do not get ready", _log(waiting[0]))
+            await asyncio.sleep(_POLL_S)
+
+
+def _log(plan: BrokerPlan) -> Path:
+    return plan.directory / "broker.log"
+
+
+def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    code = process.returncode
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit {code}: {processes.last_line(log)}".removesuffix(": ")
+
+
+async def _listens(port: int) -> bool:
+    """Whether a connection is taken: asked first, because the client's log is loud when none is."""
+    try:
+        _, writer = await asyncio.open_connection(brokers.HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+async def _known_to(port: int) -> int:
+    """Return how many brokers one broker knows of."""
+    try:
+        async with connected(KafkaOptions(bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
+            return len(client.cluster.brokers())
+    except KafkaUnavailable:
+        return 0

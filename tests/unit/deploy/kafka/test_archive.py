@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+
+from deploy.kafka import archive
+
+VERSION = """[ "$1" = -version ] && { echo 'openjdk version "17.0.1"'; exit; }"""
+IS_CHECKING = 'case "$*" in *VerifySharedSpaces*) '
+WRITES = """
+trap 'echo classes > "${1#-XX:ArchiveClassesAtExit=}"; exit 143' TERM
+echo "Kafka Server started"
+while :; do sleep 0.02; done
+"""
+FAILS = "exit 1"
+
+
+class FakeJava:
+    """A Java that notes how often it ran a broker."""
+
+    def __init__(self, directory: Path, broker: str, check: str = "exit 0") -> None:
+        self.path = directory / "java"
+        self._runs = directory / "runs"
+        self.path.write_text(f"#!/bin/sh\n{VERSION}\n{IS_CHECKING} {check};; esac\necho run >>{self._runs}\n{broker}\n")
+        self.path.chmod(0o755)
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs.read_text().splitlines())
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> tuple[Path, ...]:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "a.jar").touch()
+    return (cache / "a.jar",)
+
+
+def files(jars: tuple[Path, ...]) -> set[str]:
+    return {path.suffix for path in jars[0].parent.iterdir() if path.name != "lock"}
+
+
+def test_archive_is_made_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    java = FakeJava(tmp_path, WRITES)
+    made = archive.prepare(java.path, jars)
+    assert made is not None
+    assert made.read_text() == "classes\n"
+    assert archive.prepare(java.path, jars) == made
+    assert java.runs == 1
+    assert files(jars) == {".jar", ".jsa"}
+
+
+def test_archive_of_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    java = FakeJava(tmp_path, WRITES)
+    first = archive.prepare(java.path, jars)
+    (jars[0].parent / "recording-killed").mkdir()
+    jars[0].unlink()
+    (jars[0].parent / "b.jar").touch()
+    second = archive.prepare(java.path, (jars[0].parent / "b.jar",))
+    assert first is not None
+    assert second is not None
+    assert first != second
+    assert sorted(path.name for path in jars[0].parent.iterdir()) == ["b.jar", second.name, "lock"]
+
+
+def test_java_that_cannot_make_one_is_asked_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    java = FakeJava(tmp_path, FAILS)
+    assert archive.prepare(java.path, jars) is None
+    assert archive.prepare(java.path, jars) is None
+    assert java.runs == 1
+    assert files(jars) == {".jar", ".none"}
+
+
+def test_archive_that_crashes_java_is_not_kept(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    java = FakeJava(tmp_path, WRITES, check="exit 134")
+    assert archive.prepare(java.path, jars) is None
+    assert files(jars) == {".jar", ".none"}

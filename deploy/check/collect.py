@@ -1,0 +1,90 @@
+"""Collects the facts of a running cluster: who is there, what is where, and the settings in force."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from aiokafka.admin.config_resource import ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.admin import DescribeConfigsRequest
+
+from deploy.check import clients
+from deploy.check.facts import INTERNAL, Facts, Settings
+from diem.kafka.metadata import connected, describe
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import updates_spec
+from services.data.publisher.log import PRODUCER
+
+CONNECT_WITHIN_S: Final = 8.0
+ANSWER_WITHIN_S: Final = 5.0
+
+
+class Plans(NamedTuple):
+    """What the cluster is judged for: lost brokers, cluster sizes, and the brokers that a `diem up` started."""
+
+    tolerate: int
+    planned: tuple[int, ...]
+    started: frozenset[int]
+
+
+async def collect(options: KafkaOptions, plans: Plans) -> Facts:
+    """Ask a cluster for everything that the rules look at; what may not be seen is left out.
+
+    Raises:
+        KafkaUnavailable: no broker answers.
+        ConfigurationError: the options cannot be used.
+    """
+    async with connected(options, within=CONNECT_WITHIN_S) as client:
+        cluster = await describe(client)
+        updates = options.names.updates
+        numbers, names = sorted(cluster.brokers), [name for name in (updates, *INTERNAL) if name in cluster.topics]
+        brokers = await asyncio.gather(*(_of_broker(client, number) for number in numbers))
+        answered = [number for number, settings in zip(numbers, brokers, strict=True) if settings is not None]
+        topics = await _of_topics(client, names, answered)
+    return Facts(
+        bootstrap_servers=options.bootstrap_servers,
+        security_protocol=options.security_protocol,
+        cluster=cluster,
+        updates=updates,
+        wanted=updates_spec(options, len(cluster.brokers)).config,
+        topics=topics,
+        brokers={number: settings for number, settings in zip(numbers, brokers, strict=True) if settings},
+        producer=PRODUCER,
+        consumer=clients.CONSUMER,
+        started=plans.started,
+        silent=frozenset(numbers) - frozenset(answered),
+        tolerate=plans.tolerate,
+        planned=plans.planned,
+    )
+
+
+async def _of_broker(client: AIOKafkaClient, number: int) -> Settings | None:
+    """Return a broker's settings, empty when it does not show them; None when it does not answer."""
+    answer = await _described(client, number, [(ConfigResourceType.BROKER, str(number), None)])
+    return None if answer is None else answer.get(str(number), {})
+
+
+async def _of_topics(client: AIOKafkaClient, names: Iterable[str], brokers: Iterable[int]) -> dict[str, Settings]:
+    resources = [(ConfigResourceType.TOPIC, name, None) for name in names]
+    for number in brokers if resources else ():
+        answer = await _described(client, number, resources)
+        if answer is not None:
+            return answer
+    return {}
+
+
+async def _described(
+    client: AIOKafkaClient, number: int, resources: list[tuple[ConfigResourceType, str, None]]
+) -> dict[str, Settings] | None:
+    # Not through the admin client: one broker that hangs would take the answers of all others with it.
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            answer = await client.send(number, DescribeConfigsRequest(resources))
+    except (KafkaError, OSError, TimeoutError):
+        return None
+    return {
+        name: {entry[0]: entry[1] for entry in entries}
+        for code, _said, _kind, name, entries in answer.resources
+        if code == 0
+    }

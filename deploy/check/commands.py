@@ -1,0 +1,128 @@
+"""The commands `diem check` and `diem topics`: a shell around collecting, judging and showing."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from typing import Annotated, Final
+
+import typer
+
+from deploy.check.connect import NoCluster, found, settings, takes_kafka
+from deploy.command_options import StateDirOption, attended
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.kafka.options import KafkaOptions
+from diem.process import lifecycle, log
+from diem.process.faults import ConfigurationError
+
+# What needs Kafka's client is imported where it is used: no other command pays for it.
+
+PLANNED: Final = "1,2,3,4,6,12"
+MAX_PLANNED: Final = 1000
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands to `diem`."""
+    cli.command()(takes_kafka(check))
+    cli.command()(takes_kafka(topics))
+
+
+def check(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may be lost at the same time.")] = 1,
+    planned: Annotated[str, typer.Option(help="Numbers of servers and brokers that you may come to run.")] = PLANNED,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kafka: Mapping[str, object],
+) -> int:
+    """Judge a running Kafka cluster and our settings by the thesis' guidelines (exit code 1: faults)."""
+    _need_client()
+    from deploy.check import report  # noqa: PLC0415  # see above
+    from deploy.check.collect import Plans, collect  # noqa: PLC0415
+    from deploy.check.rule import Verdict, audit  # noqa: PLC0415
+    from deploy.check.rules import TABLE  # noqa: PLC0415
+
+    cluster, sizes = found(StateDir(state_dir), kafka), _sizes(planned)
+    worst = Verdict.OK
+
+    async def judge() -> None:
+        nonlocal worst
+        facts = await collect(cluster.options, Plans(tolerate, sizes, cluster.started))
+        findings = audit(facts, TABLE)
+        worst = report.verdict(findings)
+        if as_json:
+            typer.echo(json.dumps(report.as_json(facts, findings)))
+            return
+        console = plain_console()
+        for part in report.rendered(facts, findings, console.width):
+            console.print(part)
+
+    code = _quietly(judge)
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and worst is Verdict.FAULT else code
+
+
+def topics(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    printing: Annotated[
+        bool, typer.Option("--print", help="Print the lines of Kafka's tools that create topics and rights instead.")
+    ] = False,
+    principal: Annotated[
+        list[str] | None, typer.Option(help="ROLE=NAME; role: data, bridge, metadata or check. For --print.")
+    ] = None,
+    kafka: Mapping[str, object],
+) -> int:
+    """Create the topics that are missing and check the others; or print how to do it by hand."""
+    _need_client()
+    state = StateDir(state_dir)
+    if printing:
+        from deploy.check.lines import acl_lines, principals, topic_lines  # noqa: PLC0415
+
+        options = _where_known(state, kafka)
+        for line in (*topic_lines(options), *acl_lines(options, principals(principal or []))):
+            typer.echo(line)
+        return lifecycle.EXIT_OK
+    cluster = found(state, kafka)
+    return _quietly(lambda: _ensure(cluster.options))
+
+
+async def _ensure(options: KafkaOptions) -> None:
+    from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
+    from diem.kafka.metadata import connected, describe  # noqa: PLC0415
+    from diem.kafka.topics import ensure  # noqa: PLC0415
+
+    name = options.names.updates
+    async with connected(options, within=8.0) as client:
+        before = await describe(client, name)
+    topic = (await ensure(options)).topics[name]
+    replicas = replicas_of(topic)
+    done = "is as it must be" if name in before.topics else "created"
+    typer.echo(f"{name} {done}: {amount(len(topic.partitions), 'partition')}, {amount(replicas, 'replica')}")
+
+
+def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
+    """Lines can be printed without a cluster: then they have a placeholder for its address."""
+    try:
+        return found(state, kafka).options
+    except NoCluster:
+        return settings({**kafka, "kafka_bootstrap_servers": "BROKER:9092"}).kafka()
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= MAX_PLANNED for word in words):
+        raise typer.BadParameter(f"--planned is numbers from 1 to {MAX_PLANNED} with commas, not {text!r}")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _quietly(work: Callable[[], Awaitable[None]]) -> int:
+    # The client library logs every attempt that fails; the one line at the end says it all.
+    log.configure("error", "console")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    return attended(work)
+
+
+def _need_client() -> None:
+    if find_spec("aiokafka") is None:
+        raise ConfigurationError("aiokafka is not installed, and this needs it: pip install aiokafka")

@@ -1,0 +1,111 @@
+"""Which Kafka a command is about: the one that options or the environment name, else that of the `diem up` here."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from pydantic import ValidationError
+
+from deploy.statedir import StateDir
+from diem.kafka.options import KafkaOptions
+from diem.kafka.settings import KafkaSettings
+from diem.process.faults import ConfigurationError
+from diem.process.settings import BadSettings, variable
+
+_PREFIX: Final = "kafka_"
+_FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
+
+
+class NoCluster(ConfigurationError):
+    """No option, variable or running `diem up` names a cluster."""
+
+    def __init__(self, state: StateDir) -> None:
+        self.path = state.path
+        super().__init__(state.path)
+
+    def __str__(self) -> str:
+        return f"no Kafka runs in {self.path}: start `diem up --mode x`, or name --bootstrap-servers"
+
+
+class Found(NamedTuple):
+    """A cluster to connect to, and the ids of the brokers that a `diem up` runs of it."""
+
+    options: KafkaOptions
+    started: frozenset[int]
+
+
+def takes_kafka(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of `KafkaSettings`; it gets those that were given as the mapping `kafka`."""
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> int:  # noqa: ANN401  # whatever the command line parser found
+        given = {name: value for name in _FIELDS if (value := values.pop(name, None)) is not None}
+        return command(kafka=given, **values)
+
+    others = [parameter for parameter in own.parameters.values() if parameter.name != "kafka"]
+    run.__signature__ = own.replace(parameters=[*others, *map(_parameter, _FIELDS)])  # type: ignore[attr-defined]
+    return run
+
+
+def settings(given: Mapping[str, object]) -> KafkaSettings:
+    """Return the settings of options, by the names of `KafkaSettings`, over those of the environment.
+
+    Raises:
+        BadSettings: with one line for every fault.
+    """
+    try:
+        return KafkaSettings(**given)  # type: ignore[arg-type]  # they are checked here
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
+
+
+def found(state: StateDir, given: Mapping[str, object]) -> Found:
+    """Return the cluster that is named, else the one of the `diem up` in the state directory.
+
+    Raises:
+        NoCluster: there is neither.
+        ConfigurationError: an option is not usable.
+    """
+    chosen = settings(given)
+    if chosen.kafka_bootstrap_servers is not None:
+        return Found(chosen.kafka(), frozenset())
+    ports = local_brokers(state.read_processes())
+    if not ports:
+        raise NoCluster(state)
+    servers = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+    return Found(settings({**given, "kafka_bootstrap_servers": servers}).kafka(), frozenset(ports))
+
+
+def local_brokers(processes: Mapping[str, Any]) -> dict[int, int]:
+    """Return the brokers in the content of `processes.json`: port by broker id."""
+    brokers = {}
+    for process in processes.get("processes", ()):
+        number = str(process.get("name", "")).removeprefix("kafka-")
+        port = (process.get("ports") or {}).get("public")
+        if process.get("process") == "kafka" and number.isdigit() and port:
+            brokers[int(number)] = int(port)
+    return brokers
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    field = KafkaSettings.model_fields[name]
+    option = typer.Option(
+        _option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel="Kafka"
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+    )
+
+
+def _option(name: str) -> str:
+    return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
+
+
+def _line(where: tuple[int | str, ...], text: str) -> str:
+    said = text.removeprefix("Value error, ")
+    field = str(where[0]).lower().removeprefix("diem_") if where else ""
+    return f"{_option(field)}: {said[:1].lower()}{said[1:]}" if field else said

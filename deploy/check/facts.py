@@ -1,0 +1,92 @@
+"""What the rules judge: a cluster, its settings and ours, as plain values collected at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from diem.kafka.metadata import Cluster, Topic
+
+OFFSETS: Final = "__consumer_offsets"
+TRANSACTIONS: Final = "__transaction_state"
+INTERNAL: Final = (OFFSETS, TRANSACTIONS)
+"""Topics that Kafka makes for itself when they are first needed."""
+
+Settings = Mapping[str, str | None]
+"""Settings by name; None is a value that the cluster keeps to itself."""
+
+
+class NotVisible(Exception):
+    """The cluster does not show a setting, to this user or in this version."""
+
+
+class NoTopic(Exception):
+    """The updates topic is not there: most rules have nothing to judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is judged.
+
+    `topics` and `brokers` hold settings in force, by topic and broker id; what may not be read is not in them.
+    `wanted` is the updates topic's configuration as this system would make it, `started` the ids of the brokers that a
+    `diem up` runs, empty for a cluster of somebody else, `silent` those that are listed and do not answer. `tolerate`
+    is the thesis' N.
+    """
+
+    bootstrap_servers: str
+    security_protocol: str
+    cluster: Cluster
+    updates: str
+    wanted: Mapping[str, str]
+    topics: Mapping[str, Settings]
+    brokers: Mapping[int, Settings]
+    producer: Mapping[str, object]
+    consumer: Mapping[str, object]
+    started: frozenset[int] = frozenset()
+    silent: frozenset[int] = frozenset()
+    tolerate: int = 1
+    planned: tuple[int, ...] = (1, 2, 3, 4, 6, 12)
+
+    @property
+    def topic(self) -> Topic:
+        """The updates topic. Raises `NoTopic`."""
+        found = self.cluster.topics.get(self.updates)
+        if found is None or not found.partitions:
+            raise NoTopic
+        return found
+
+    def of_topic(self, name: str, key: str) -> str:
+        """Return a setting of a topic. Raises `NotVisible`, or `NoTopic` for the updates topic."""
+        if name == self.updates:
+            _ = self.topic
+        value = self.topics.get(name, {}).get(key)
+        if value is None:
+            raise NotVisible(f"{key} of {name}")
+        return value
+
+    def of_brokers(self, key: str) -> dict[int, str]:
+        """Return a setting of every broker. Raises `NotVisible` when any of them does not show it."""
+        values = {number: self.brokers.get(number, {}).get(key) for number in sorted(self.cluster.brokers)}
+        if any(value is None for value in values.values()):
+            raise NotVisible(f"{key} of the brokers")
+        return {number: value for number, value in values.items() if value is not None}
+
+    @property
+    def needed_replicas(self) -> int:
+        """Replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis, 7.2)."""
+        return 2 * self.tolerate + 1
+
+    @property
+    def needed_in_sync(self) -> int:
+        """Replicas that must have a record before it is acknowledged: N + 1 (thesis, 7.2)."""
+        return self.tolerate + 1
+
+
+def replicas_of(topic: Topic) -> int:
+    """Return the replicas of the partition that has fewest."""
+    return min(len(part.replicas) for part in topic.partitions.values())
+
+
+def amount(number: int, noun: str) -> str:
+    """Return `1 broker` or `3 brokers`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

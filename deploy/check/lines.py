@@ -1,0 +1,84 @@
+"""What `diem topics --print` prints: Kafka's own tools' lines for people who may not create topics themselves."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from deploy.check.facts import INTERNAL
+from deploy.check.tools import tool
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import DEFAULT_REPLICATION, updates_spec
+from diem.process.faults import ConfigurationError
+
+PRINCIPALS: Final[Mapping[str, str]] = {
+    "data": "User:diem-data",
+    "bridge": "User:diem-bridge",
+    "metadata": "User:diem-metadata",
+    "check": "User:diem-check",
+}
+"""Who does what, by role; the names are free."""
+
+
+class UnknownRole(ConfigurationError):
+    """A principal is given for a role that there is not."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(text)
+
+    def __str__(self) -> str:
+        return f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {self.text!r}"
+
+
+def principals(given: list[str]) -> dict[str, str]:
+    """Return the principal of every role from texts such as `data=User:alice`; a name alone is a user's.
+
+    Raises:
+        UnknownRole: a text is not of this form.
+    """
+    chosen = dict(PRINCIPALS)
+    for text in given:
+        role, _, name = text.partition("=")
+        if role not in PRINCIPALS or not name:
+            raise UnknownRole(text)
+        chosen[role] = name if ":" in name else f"User:{name}"
+    return chosen
+
+
+def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
+    """Return the `kafka-topics.sh` lines that make the topics as this system would on so many brokers."""
+    spec = updates_spec(options, brokers)
+    sizes = ("--partitions", str(spec.partitions), "--replication-factor", str(spec.replication))
+    configs = [word for key, value in spec.config.items() for word in ("--config", f"{key}={value}")]
+    return [_line(options, "kafka-topics.sh", "--create", "--topic", spec.name, *sizes, *configs)]
+
+
+def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
+    """Yield the `kafka-acls.sh` lines that allow every role what it does, and no more; comments say for what.
+
+    `Read` and `Write` include `Describe`; it is written out because that is what a reader of the rules looks for.
+    """
+    updates = ("--topic", options.names.updates)
+    groups = ("--resource-pattern-type", "prefixed", "--group")
+    yield "# The Data Service writes updates, and looks at the topic's settings before it does."
+    yield _allow(options, who["data"], ("Write", "Describe", "DescribeConfigs"), *updates)
+    yield "# Only for brokers older than 3.0, which ask for it from an idempotent producer:"
+    yield f"# {_allow(options, who['data'], ('IdempotentWrite',), '--cluster')}"
+    yield "# Bridges read updates, and mark their progress in groups of their own."
+    yield _allow(options, who["bridge"], ("Read", "Describe"), *updates)
+    yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, f"{options.topic_prefix}x-")
+    yield "# The metadata service looks at topics and groups."
+    yield _allow(options, who["metadata"], ("Describe",), *updates)
+    yield _allow(options, who["metadata"], ("Describe",), *groups, options.topic_prefix or "x-")
+    yield "# `diem check` looks at settings."
+    for topic in (options.names.updates, *INTERNAL):
+        yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--topic", topic)
+    yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--cluster")
+
+
+def _allow(options: KafkaOptions, principal: str, operations: tuple[str, ...], *resource: str) -> str:
+    wanted = [word for operation in operations for word in ("--operation", operation)]
+    return _line(options, "kafka-acls.sh", "--add", "--allow-principal", principal, *wanted, *resource)
+
+
+def _line(options: KafkaOptions, name: str, *arguments: str) -> str:
+    return tool(options.bootstrap_servers, options.security_protocol, name, *arguments)

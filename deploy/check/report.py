@@ -1,0 +1,105 @@
+"""How findings are shown: faults first and in full on the terminal, everything in JSON."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from textwrap import indent
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from deploy.check.facts import Facts, amount
+from deploy.check.rule import Finding, Verdict
+
+_STYLES: Final = {Verdict.FAULT: "bold red", Verdict.WARNING: "yellow", Verdict.OK: "green"}
+_INDENT: Final = 4
+_NAME: Final = 21
+"""Columns of the longest rule's name and a gap."""
+
+
+def verdict(findings: Sequence[Finding]) -> Verdict:
+    """Return the worst verdict."""
+    return next((each for each in Verdict if any(f.judgement.verdict is each for f in findings)), Verdict.OK)
+
+
+def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return everything as one JSON object."""
+    return {
+        "cluster": facts.cluster.id,
+        "brokers": {str(number): f"{host}:{port}" for number, (host, port) in facts.cluster.brokers.items()},
+        "topic": facts.updates,
+        "tolerate": facts.tolerate,
+        "planned": list(facts.planned),
+        "verdict": verdict(findings),
+        "findings": [
+            {
+                "group": finding.group,
+                "rule": finding.rule.name,
+                "verdict": finding.judgement.verdict,
+                "protects": finding.rule.protects,
+                "source": finding.rule.source,
+                "found": finding.judgement.found,
+                "change": finding.judgement.change,
+                "commands": list(finding.judgement.commands),
+            }
+            for finding in findings
+        ],
+    }
+
+
+def rendered(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
+    """Yield what a console of `width` columns prints: faults and warnings in full, the rest in a line each."""
+    lost = "no lost broker" if facts.tolerate == 0 else amount(facts.tolerate, "lost broker")
+    yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, judged for {lost}")
+    for each in Verdict:
+        chosen = [finding for finding in findings if finding.judgement.verdict is each]
+        if not chosen:
+            continue
+        yield Text()
+        yield Text(_heading(each, len(chosen)), style=_STYLES[each])
+        for group, members in groupby(chosen, key=lambda finding: finding.group):
+            yield Text(f"  {group}", style="bold")
+            for finding in members:
+                yield from _row(finding) if each is Verdict.OK else _in_full(finding, width)
+
+
+def _heading(each: Verdict, number: int) -> str:
+    return f"{number} in order" if each is Verdict.OK else amount(number, str(each))
+
+
+def _row(finding: Finding) -> Iterator[RenderableType]:
+    yield _pair(Text(finding.rule.name), Text(finding.judgement.found))
+
+
+def _in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
+    judgement = finding.judgement
+    yield _pair(Text(finding.rule.name, style=_STYLES[judgement.verdict]), Text(judgement.found))
+    yield _pair(Text("  protects", style="dim"), Text(f"{finding.rule.protects} ({finding.rule.source})", style="dim"))
+    if judgement.change:
+        yield _pair(Text("  change", style="dim"), Text(judgement.change))
+    for command in judgement.commands:
+        # A text of its own, not a cell: a cell is padded, and a space behind a `\` ends a shell's line.
+        yield Text(indent(wrapped(command, width - 2 * _INDENT), 2 * _INDENT * " "), no_wrap=True, overflow="ignore")
+
+
+def _pair(left: Text, right: Text) -> RenderableType:
+    table = Table.grid(padding=(0, 0))
+    table.add_column(width=_NAME)
+    table.add_column(overflow="fold")
+    table.add_row(left, right)
+    return Padding(table, (0, 0, 0, _INDENT), expand=False)
+
+
+def wrapped(command: str, width: int) -> str:
+    r"""Break a line for a shell at its words, all but the last with a `\` at the end: it can be copied as it is."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        longer = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"
+        if lines[-1].strip() and len(longer) > width - 2:
+            lines.append(f"  {word}")
+        else:
+            lines[-1] = longer
+    return " \\\n".join(lines)

@@ -1,0 +1,85 @@
+"""What a rule is, and how a table of rules becomes findings."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from deploy.check.facts import Facts, NoTopic, NotVisible
+
+
+class Verdict(StrEnum):
+    """How bad it is; the order is that of the report. Any fault makes `diem check` fail."""
+
+    FAULT = "fault"
+    WARNING = "warning"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a rule says: what is there, and what to change, in words and as `commands` for a shell."""
+
+    verdict: Verdict
+    found: str
+    change: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One guideline. `judge` is pure; it returns None where there is nothing to judge."""
+
+    name: str
+    protects: str
+    source: str
+    judge: Callable[[Facts], Judgement | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A judgement with the rule that made it; `group` is the heading that the rule stands under."""
+
+    group: str
+    rule: Rule
+    judgement: Judgement
+
+
+Table = Iterable[tuple[str, Iterable[Rule]]]
+
+
+def ok(found: str) -> Judgement:
+    """Nothing to change."""
+    return Judgement(Verdict.OK, found)
+
+
+def warning(found: str, change: str, *commands: str) -> Judgement:
+    """Something that works and could be better, or that cannot be seen."""
+    return Judgement(Verdict.WARNING, found, change, commands)
+
+
+def fault(found: str, change: str, *commands: str) -> Judgement:
+    """Something that breaks a promise, now or when something fails."""
+    return Judgement(Verdict.FAULT, found, change, commands)
+
+
+def audit(facts: Facts, table: Table) -> list[Finding]:
+    """Judge the facts by every rule, in the table's order."""
+    findings = []
+    for group, rules in table:
+        for rule in rules:
+            judgement = _judge(rule, facts)
+            if judgement is not None:
+                findings.append(Finding(group, rule, judgement))
+    return findings
+
+
+def _judge(rule: Rule, facts: Facts) -> Judgement | None:
+    try:
+        return rule.judge(facts)
+    except NoTopic:
+        return None  # that the topic is missing is a finding of its own
+    except NotVisible as hidden:
+        return warning(
+            f"the cluster does not show {hidden}",
+            "give this user the rights that `diem topics --print` lists for check",
+        )

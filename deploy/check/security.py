@@ -1,0 +1,114 @@
+"""Rules of who may reach the cluster and do what there (docs/protocol.md section 7: loopback is the only open bind)."""
+
+import ipaddress
+from typing import Final, NamedTuple
+
+from deploy.check.facts import Facts, NotVisible
+from deploy.check.rule import Judgement, Rule, fault, ok, warning
+
+_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+
+
+class Listener(NamedTuple):
+    """One listener of a broker: its name, where it binds, and the protocol that is spoken there."""
+
+    name: str
+    host: str
+    protocol: str
+
+
+def listeners_of(facts: Facts) -> set[Listener]:
+    """Return the listeners of all brokers, those of controllers with them. Raises `NotVisible`."""
+    bound, protocols = facts.of_brokers("listeners"), facts.of_brokers("listener.security.protocol.map")
+    found = set()
+    for number, text in bound.items():
+        named = dict(pair.split(":", 1) for pair in protocols[number].split(",") if ":" in pair)
+        for listener in filter(None, text.split(",")):
+            name, _, address = listener.strip().partition("://")
+            found.add(Listener(name, address.rpartition(":")[0].strip("[]"), named.get(name, name)))
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from its own machine only; an empty one is every address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listeners(facts: Facts) -> Judgement:
+    """No PLAINTEXT and no SASL_PLAINTEXT outside loopback."""
+    outside = sorted(one for one in listeners_of(facts) if not is_loopback(one.host))
+    if not outside:
+        return ok("loopback only")
+    found = ", ".join(f"{one.name} ({one.protocol}) on {one.host or 'every address'}" for one in outside)
+    change = "in server.properties: SASL_SSL or SSL for every listener outside loopback"
+    if any(one.protocol == "PLAINTEXT" for one in outside):
+        return fault(f"{found}: everybody on the way reads and writes", change)
+    if any(one.protocol == "SASL_PLAINTEXT" for one in outside):
+        return warning(f"{found}: everybody on the way reads", change)
+    return ok(found)
+
+
+def connection(facts: Facts) -> Judgement:
+    """Our own connection is encrypted unless it stays on this machine."""
+    addresses = [*(server.strip() for server in facts.bootstrap_servers.split(","))]
+    hosts = {address.rpartition(":")[0].strip("[]") for address in addresses}
+    hosts |= {host for host, _port in facts.cluster.brokers.values()}
+    away = sorted(host for host in hosts if not is_loopback(host))
+    if not away:
+        return ok("loopback only")
+    if facts.security_protocol.endswith("SSL"):
+        return ok(facts.security_protocol)
+    return fault(
+        f"{facts.security_protocol} to {', '.join(away)}",
+        "for every process (and --security-protocol here)",
+        "DIEM_KAFKA_SECURITY_PROTOCOL=SASL_SSL",
+    )
+
+
+def authorizer(facts: Facts) -> Judgement:
+    """A cluster that others can reach has an authorizer."""
+    without = [str(number) for number, name in facts.of_brokers("authorizer.class.name").items() if not name]
+    if not without:
+        return ok(next(iter(facts.of_brokers("authorizer.class.name").values())).rpartition(".")[2])
+    if _on_this_machine_only(facts):
+        return ok("none: everybody on this machine may do everything, nobody else anything")
+    return fault(
+        f"none at broker {', '.join(without)}: everybody may do everything",
+        "in server.properties, with the rights that `diem topics --print` lists",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    )
+
+
+def everyone(facts: Facts) -> Judgement | None:
+    """allow.everyone.if.no.acl.found=false (the default): what has no rule is closed."""
+    if not any(facts.of_brokers("authorizer.class.name").values()):
+        return None
+    # Kafka does not know the setting as one of its own: absent is the default, and a value that is set may be hidden.
+    values = {n: facts.brokers.get(n, {}).get(_EVERYONE, "false") for n in facts.cluster.brokers}
+    opened = [str(number) for number, value in sorted(values.items()) if value == "true"]
+    if opened:
+        change = "in server.properties, then restart one broker after the other"
+        return fault(f"on at broker {', '.join(opened)}: what has no rule is open", change, f"{_EVERYONE}=false")
+    if None in values.values():
+        return warning(
+            "set, and the cluster does not say to what", "see that server.properties says", f"{_EVERYONE}=false"
+        )
+    return ok("off")
+
+
+def _on_this_machine_only(facts: Facts) -> bool:
+    try:
+        return all(is_loopback(one.host) for one in listeners_of(facts))
+    except NotVisible:
+        return False
+
+
+RULES: Final = (
+    Rule("listeners", "nobody reads or writes on the way", "reliability 3.5", listeners),
+    Rule("connection", "nor on ours", "reliability 3.5", connection),
+    Rule("authorizer", "nobody else writes updates", "reliability 3.5", authorizer),
+    Rule("no rule, no right", "a forgotten topic is closed", "reliability 3.5", everyone),
+)

@@ -1,0 +1,185 @@
+"""`diem check` and `diem topics` as a user runs them, against a real broker."""
+
+import asyncio
+import json
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from diem.kafka.admin import administering
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import TopicSpec, configuration, create, ensure, updates_spec
+
+ROOT = Path(__file__).parents[3]
+WITHIN_S = 15.0
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rules(self) -> dict[str, list[str]]:
+        """The names of the rules by their verdict, from JSON."""
+        by_verdict: dict[str, list[str]] = {"fault": [], "warning": [], "ok": []}
+        for finding in json.loads(self.out)["findings"]:
+            by_verdict[finding["verdict"]].append(finding["rule"])
+        return by_verdict
+
+    def finding(self, rule: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(each for each in json.loads(self.out)["findings"] if each["rule"] == rule)
+        return found
+
+
+async def diem(directory: Path, *arguments: str) -> Said:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "deploy", *arguments,
+        cwd=directory, env=env | {"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode(), err.decode())
+
+
+def where(options: KafkaOptions) -> tuple[str, ...]:
+    return "--bootstrap-servers", options.bootstrap_servers, "--topic-prefix", options.topic_prefix
+
+
+@pytest.fixture
+def options(kafka_options: KafkaOptions) -> KafkaOptions:
+    return replace(kafka_options, partitions=12)
+
+
+async def test_one_broker_is_no_cluster_for_a_lost_one_and_in_order_for_none(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    await ensure(options)
+    strict = await diem(tmp_path, "check", *where(options), "--json")
+    assert strict.code == 1
+    assert {"replication", "min in sync"} <= set(strict.rules["fault"])
+    relaxed = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    assert relaxed.code == 0, relaxed.out
+    assert (relaxed.rules["fault"], relaxed.rules["warning"]) == ([], [])
+    assert relaxed.err == ""
+    assert len(relaxed.rules["ok"]) >= 20
+
+
+async def test_the_report_for_the_eye_names_the_faults_first(options: KafkaOptions, tmp_path: Path) -> None:
+    await ensure(options)
+    said = await diem(tmp_path, "check", *where(options))
+    assert said.code == 1
+    assert said.out.index("faults") < said.out.index("replication") < said.out.index("in order")
+    assert f"--delete --topic {options.names.updates}" in said.out
+
+
+async def test_a_topic_that_deletes_and_has_few_partitions_is_named_and_its_command_mends_it(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    good = updates_spec(options, 1)
+    wrong = {**good.config, "cleanup.policy": "compact,delete"}
+    await create(options, TopicSpec(good.name, 5, 1, wrong))
+    said = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    assert said.code == 1
+    assert said.rules["fault"] == ["cleanup policy", "enough partitions"]
+
+    (command,) = said.finding("cleanup policy")["commands"]
+    (change,) = after(command, "--add-config")
+    config = {**wrong, **dict([change.split("=", 1)])}
+    async with administering(options) as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, good.name, config)])
+    mended = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json", "--planned", "1,5")
+    assert (mended.code, mended.rules["fault"]) == (0, []), mended.out
+
+
+async def test_a_missing_topic_is_a_fault_of_its_own(options: KafkaOptions, tmp_path: Path) -> None:
+    said = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    assert (said.code, said.rules["fault"]) == (1, ["topic"])
+
+
+@pytest.fixture(params=["refuses", "is silent"])
+def nowhere(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A port where nothing listens, or where connections are taken and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        if request.param == "refuses":
+            server.close()
+        yield port
+
+
+@pytest.mark.parametrize("command", ["check", "topics"])
+async def test_a_cluster_that_does_not_answer_is_one_line_in_time(nowhere: int, command: str, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    said = await diem(tmp_path, command, "--bootstrap-servers", f"127.0.0.1:{nowhere}")
+    assert time.monotonic() - begun < WITHIN_S
+    assert (said.code, said.out) == (1, "")
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"diem: Kafka at 127.0.0.1:{nowhere}: ")
+
+
+async def test_without_a_cluster_the_command_says_how_to_name_one(tmp_path: Path) -> None:
+    said = await diem(tmp_path, "check")
+    assert said.code == 2
+    assert "--bootstrap-servers" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options: KafkaOptions, tmp_path: Path) -> None:
+    await ensure(options)
+    port = int(options.bootstrap_servers.rpartition(":")[2])
+    brokers = [{"name": f"kafka-{n}", "process": "kafka", "ports": {"public": port, "internal": None}} for n in (1, 2)]
+    (tmp_path / ".diem").mkdir()
+    (tmp_path / ".diem" / "processes.json").write_text(json.dumps({"processes": brokers}))
+    said = await diem(tmp_path, "check", "--topic-prefix", options.topic_prefix, "--tolerate", "0", "--json")
+    assert said.rules["fault"] == ["brokers"]
+    assert said.finding("brokers")["found"] == "1 broker up; missing: 2"
+
+
+async def test_topics_are_created_once_and_compared_after(options: KafkaOptions, tmp_path: Path) -> None:
+    name = options.names.updates
+    first = await diem(tmp_path, "topics", *where(options))
+    assert (first.code, first.out) == (0, f"{name} created: 12 partitions, 1 replica\n")
+    second = await diem(tmp_path, "topics", *where(options))
+    assert (second.code, second.out) == (0, f"{name} is as it must be: 12 partitions, 1 replica\n")
+    other = await diem(tmp_path, "topics", *where(options), "--partitions", "7")
+    assert other.code == 2
+    assert "it has 12 partitions, 7 are configured" in other.err
+
+
+async def test_a_topic_made_from_the_printed_line_is_accepted(options: KafkaOptions, tmp_path: Path) -> None:
+    said = await diem(tmp_path, "topics", "--print", *where(options), "--partitions", "8", "--replication", "1")
+    assert said.code == 0
+    (line,) = [each for each in said.out.splitlines() if each.startswith("kafka-topics.sh")]
+    words = shlex.split(line)
+    assert words[:4] == ["kafka-topics.sh", "--bootstrap-server", options.bootstrap_servers, "--create"]
+    (name,), (count,), (copies,) = (after(line, o) for o in ("--topic", "--partitions", "--replication-factor"))
+    config = dict(text.split("=", 1) for text in after(line, "--config"))
+    await create(options, TopicSpec(name, int(count), int(copies), config))
+
+    cluster = await ensure(replace(options, partitions=8))
+    assert len(cluster.topics[options.names.updates].partitions) == 8
+    in_force = await configuration(options, name)
+    assert {key: in_force[key] for key in updates_spec(options, 1).config} == dict(updates_spec(options, 1).config)
+
+
+async def test_lines_are_printed_without_any_cluster(tmp_path: Path) -> None:
+    said = await diem(tmp_path, "topics", "--print", "--principal", "data=alice")
+    assert (said.code, said.err) == (0, "")
+    assert "--bootstrap-server BROKER:9092" in said.out
+    assert "--allow-principal User:alice --operation Write" in said.out
+
+
+def after(line: str, option: str) -> list[str]:
+    return [value for word, value in pairwise(shlex.split(line)) if word == option]

@@ -1,0 +1,69 @@
+"""Which cluster a command is about."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.check.connect import NoCluster, found, local_brokers
+from deploy.statedir import StateDir
+from diem.process.settings import BadSettings
+
+PROCESSES: dict[str, Any] = {
+    "processes": [
+        {"name": "data", "process": "data", "ports": {"public": 8080, "internal": 9080}},
+        {"name": "kafka-1", "process": "kafka", "ports": {"public": 9092, "internal": None}},
+        {"name": "kafka-3", "process": "kafka", "ports": {"public": 9094, "internal": None}},
+    ]
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
+    monkeypatch.delenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    return StateDir(tmp_path)
+
+
+def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
+    state.write_processes(PROCESSES)
+    cluster = found(state, {"kafka_topic_prefix": "try."})
+    assert cluster.options.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9094"
+    assert cluster.options.names.updates == "try.updates"
+    assert cluster.started == {1, 3}
+
+
+def test_an_option_and_the_environment_come_before_the_diem_up(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.write_processes(PROCESSES)
+    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", "env.example:1")
+    assert found(state, {}).options.bootstrap_servers == "env.example:1"
+    cluster = found(state, {"kafka_bootstrap_servers": "option.example:1"})
+    assert cluster.options.bootstrap_servers == "option.example:1"
+    assert cluster.started == frozenset()
+
+
+def test_without_any_cluster_the_fault_says_what_to_do(state: StateDir) -> None:
+    with pytest.raises(NoCluster, match="--bootstrap-servers"):
+        found(state, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kafka_security_protocol": "TLS"}, "--security-protocol: "),
+        ({"kafka_partitions": "0"}, "--partitions: "),
+        ({"kafka_topic_prefix": "a b"}, "--topic-prefix: a prefix has"),
+        ({"kafka_security_protocol": "SASL_SSL"}, "SASL needs"),
+    ],
+)
+def test_a_wrong_option_is_named_as_it_was_typed(state: StateDir, given: dict[str, object], said: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        found(state, {"kafka_bootstrap_servers": "a:1", **given})
+    (line,) = caught.value.lines
+    assert line.startswith(said)
+
+
+def test_processes_that_are_no_brokers_are_left_out() -> None:
+    assert local_brokers({}) == {}
+    assert local_brokers({"processes": [{"name": "kafka-x", "process": "kafka", "ports": {"public": 1}}]}) == {}

@@ -1,0 +1,69 @@
+"""The printed lines of Kafka's tools: complete, quoted, and no more rights than a role needs."""
+
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from deploy.check.lines import UnknownRole, acl_lines, principals, topic_lines
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import updates_spec
+
+SECURE = KafkaOptions("a:9092,b:9092", security_protocol="SASL_SSL", topic_prefix="try.", partitions=24, replication=5)
+
+
+def values(line: str, option: str) -> list[str]:
+    words = shlex.split(line)
+    return [after for word, after in pairwise(words) if word == option]
+
+
+def test_the_topic_line_has_every_setting_of_the_topic() -> None:
+    (line,) = topic_lines(SECURE)
+    spec = updates_spec(SECURE, 3)
+    assert line.startswith(
+        "kafka-topics.sh --bootstrap-server a:9092,b:9092 --command-config client.properties --create"
+    )
+    assert values(line, "--topic") == ["try.updates"]
+    assert (values(line, "--partitions"), values(line, "--replication-factor")) == (["24"], ["5"])
+    assert dict(text.split("=", 1) for text in values(line, "--config")) == dict(spec.config)
+
+
+def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
+    found = set()
+    for line in lines:
+        if not line.startswith("#") and values(line, "--allow-principal") == [principal]:
+            resource = next(o for o in ("--topic", "--group", "--cluster") if o in shlex.split(line))
+            name = "" if resource == "--cluster" else values(line, resource)[0]
+            pattern = "*" if values(line, "--resource-pattern-type") == ["prefixed"] else ""
+            found.add((resource.removeprefix("--"), name + pattern, *values(line, "--operation")))
+    return found
+
+
+def test_every_role_may_do_what_it_does_and_no_more() -> None:
+    who = principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
+    lines = list(acl_lines(SECURE, who))
+    assert rights(lines, "User:alice") == {("topic", "try.updates", "Write", "Describe", "DescribeConfigs")}
+    assert rights(lines, "User:CN=bridge,O=Grid company") == {
+        ("topic", "try.updates", "Read", "Describe"),
+        ("group", "try.x-*", "Read", "Describe"),
+    }
+    assert rights(lines, "User:diem-metadata") == {
+        ("topic", "try.updates", "Describe"),
+        ("group", "try.*", "Describe"),
+    }
+    assert ("cluster", "", "Describe", "DescribeConfigs") in rights(lines, "User:diem-check")
+
+
+def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
+    for line in (*topic_lines(SECURE), *acl_lines(SECURE)):
+        words = shlex.split(line.removeprefix("# "), posix=True) if "kafka-" in line else []
+        assert line.startswith("#") or words[0] in {"kafka-topics.sh", "kafka-acls.sh"}
+        if words and not line.startswith("#"):
+            assert words[1:5] == ["--bootstrap-server", "a:9092,b:9092", "--command-config", "client.properties"]
+    assert not any("--command-config" in line for line in acl_lines(KafkaOptions("a:9092")))
+
+
+@pytest.mark.parametrize("text", ["writer=bob", "data", "data="])
+def test_a_principal_needs_a_known_role_and_a_name(text: str) -> None:
+    with pytest.raises(UnknownRole, match="data, bridge, metadata, check"):
+        principals([text])

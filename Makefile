@@ -10,8 +10,8 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence faults docs lock clean \
-  install install-test page client-test chromium
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge faults docs lock clean \
+  install install-test page client-test chromium kafka nginx
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
@@ -22,11 +22,11 @@ help:
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
 
-test: install-test page chromium
+test: install-test page chromium kafka nginx
 	@$(MAKE) --no-print-directory check client-test
 	@$(PYTEST) tests
 
-quick: install-test page chromium
+quick: install-test page chromium kafka nginx
 	@$(MAKE) --no-print-directory check
 	@$(PYTEST) tests/unit tests/contract tests/e2e/test_story.py
 
@@ -48,6 +48,9 @@ bench-fanout: install-test
 
 bench-convergence: install-test
 	@$(PY) -m tests.load.convergence
+
+bench-bridge: install-test
+	@$(PY) -m tests.bench.bridge
 
 bench: bench-fanout bench-convergence
 
@@ -90,6 +93,13 @@ $(PAGE): client/node_modules/.installed $(shell find client/src client/index.htm
 
 chromium:
 	@deploy/chromium.sh
+
+kafka: install
+	@deploy/java.sh
+	@$(PY) -m deploy.kafka --prepare
+
+nginx:
+	@deploy/nginx.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }

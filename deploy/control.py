@@ -15,7 +15,8 @@ MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 MAX_CONNECTIONS: Final = 32
 TIMEOUT_S: Final = 10.0
 
-Handler = Callable[[], Awaitable[dict[str, Any]]]
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Takes the request, returns the answer; raises `Refused`."""
 
 
 class ControlFailed(DiemError):
@@ -29,9 +30,13 @@ class ControlFailed(DiemError):
         return f"the running diem did not do it: {self.reason}"
 
 
+class Refused(DiemError):
+    """A handler does not do what it was asked for; the text says why."""
+
+
 @asynccontextmanager
 async def serving(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
-    """Answer requests `{"command": NAME}` with what the handler of NAME returns.
+    """Answer requests `{"command": NAME, ...}` with what the handler of NAME returns.
 
     At most `MAX_CONNECTIONS` at once, one request each within `TIMEOUT_S`; others are closed unanswered.
     """
@@ -70,18 +75,18 @@ async def serving(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIter
         state.remove_socket()
 
 
-async def ask(state: StateDir, command: str) -> dict[str, Any]:
+async def ask(state: StateDir, command: str, **arguments: int) -> dict[str, Any]:
     """Send a command to the `diem up` of a state directory and return its answer.
 
     Raises:
         NotUp: none is running there.
-        ControlFailed: it does not know the command, or does not answer within `TIMEOUT_S`.
+        ControlFailed: it does not know the command, refuses it, or does not answer within `TIMEOUT_S`.
     """
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(state.socket(), limit=MAX_REPLY_BYTES)
             try:
-                writer.write(json.dumps({"command": command}).encode() + b"\n")
+                writer.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
                 line = await reader.readline()
             finally:
                 await _close(writer)
@@ -112,6 +117,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ha
     except (ValueError, KeyError, TypeError):  # too long, not JSON, not an object, no such command
         reply: dict[str, Any] = {"error": "unknown command"}
     else:
-        reply = await handler()
+        try:
+            reply = await handler(request)
+        except Refused as refused:
+            reply = {"error": str(refused)}
     writer.write(json.dumps(reply).encode() + b"\n")
     await writer.drain()

@@ -32,8 +32,17 @@ def command() -> tuple[str, ...]:
     return (sys.executable, "-m", "deploy")
 
 
+def guarded(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what runs a program that is not ours, so that it ends when `diem up` does."""
+    return (sys.executable, "-m", "deploy.guard", *argv)
+
+
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for children, with a way to our packages when they run from a checkout."""
+    """Return the environment for children, with a way to our packages when they run from a checkout.
+
+    What is said of Kafka is left out: the plan says it to those processes that use it.
+    """
+    environ = {name: value for name, value in environ.items() if not name.startswith("DIEM_KAFKA_")}
     root = str(Path(__file__).resolve().parent.parent)
     # Never site-packages: what is on PYTHONPATH comes before the standard library.
     if root in {str(Path(path).resolve()) for path in (*site.getsitepackages(), site.getusersitepackages())}:

@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +56,32 @@ class Terminal:
             task = bar.add_task("starting", total=total)
             yield lambda name: bar.update(task, advance=1, description=f"{name} is ready")
 
+    @contextmanager
+    def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """Show how far something is; the function given is called with how much is done, and of how much."""
+        if self._quiet or not self._out.is_terminal:
+            yield lambda _done, _total: None
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=self._out, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextmanager
+    def downloads(self) -> Iterator[Callable[[int, int], None]]:
+        """Show the first download of what the local Kafka needs; nothing when there is nothing to download."""
+        with ExitStack() as shown:
+            show: Callable[[int, int], None] | None = None
+
+            def progress(done: int, total: int) -> None:
+                nonlocal show
+                if show is None:
+                    self.say(f"downloading the local Kafka, once: {total - done} of {total} files")
+                    show = shown.enter_context(self.counting("downloading"))
+                show(done, total)
+
+            yield progress
+
     def announce(self, topology: Topology, state_dir: Path, seconds: float) -> None:
         """Say where everything is, how to look at it and how to stop it."""
         option = "" if state_dir == DEFAULT_STATE_DIR.absolute() else f" --state-dir {shlex.quote(str(state_dir))}"
@@ -96,7 +122,7 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
             _cell(report.get("subscriptions")),
             _cell(report.get("live")),
             _cell(report.get("position", report.get("sequence"))),
-            _lag(report.get("lag_seconds")),
+            _lag(report),
         )
     return [processes, _sources(sources, width)] if sources else [processes]
 
@@ -136,8 +162,12 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def _lag(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.1f}s"
+def _lag(report: dict[str, Any]) -> str:
+    """Return how far behind a process is: in seconds, or in records where it reads from or writes to Kafka."""
+    seconds = report.get("lag_seconds")
+    if seconds is not None:
+        return f"{seconds:.1f}s"
+    return _cell((report.get("publisher") or report).get("lag"))
 
 
 def _span(seconds: float) -> str:

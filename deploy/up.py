@@ -8,8 +8,11 @@ from typing import Any, Final
 
 from deploy import control
 from deploy.childlog import ChildLog
+from deploy.control import Refused
+from deploy.describe import describe
 from deploy.launch import Misconfigured, NotStarted, child_environment
 from deploy.probe import Probe
+from deploy.scale import Scaler
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Options, Planned, Topology
@@ -26,6 +29,8 @@ MAX_EARLY_DEATHS: Final = 3
 """A process that dies this often before it was ever ready will not become ready."""
 LOG_LINES_PER_S: Final = 0.2
 LOG_LINES_BURST: Final = 5.0
+FIRST_WORDS_S: Final = 5.0
+"""What a process that was added says this soon is of its start: that its bridge is not there yet, for one."""
 
 
 class Up:
@@ -38,12 +43,15 @@ class Up:
         self._terminal = terminal
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
+        self._planned = {p.name: p for p in topology.processes}
         self._logs = {p.name: ChildLog(state.log_of(p.name)) for p in topology.processes}
         self._voices = {p.name: TokenBucket(LOG_LINES_PER_S, LOG_LINES_BURST) for p in topology.processes}
         self._early_deaths = dict.fromkeys(self._logs, 0)
+        self._quiet_until = dict.fromkeys(self._logs, 0.0)
         self._fault: NotStarted | None = None
         self._up = False
-        self._supervisor = Supervisor([self._spec(p) for p in topology.processes], on_event=self._on_event)
+        self._supervisor = Supervisor(map(self._spec, topology.active(options.servers)), on_event=self._on_event)
+        self._scaler = Scaler(topology, options.servers, self._supervisor, self._spec, stage_seconds(options))
 
     async def run(self, life: Lifecycle) -> None:
         """Run until `life` is stopping.
@@ -52,7 +60,7 @@ class Up:
             NotStarted: a process did not become ready; everything is stopped again.
         """
         async with Probe(SharedKey.load(self._state.internal_key_file)) as probe:
-            handlers = {"status": lambda: self._status(probe)}
+            handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
             async with control.serving(self._state, handlers):
                 self._supervisor.start()
                 try:
@@ -65,12 +73,12 @@ class Up:
         self._terminal.say("stopped")
 
     async def _until_ready(self, probe: Probe, life: Lifecycle) -> None:
-        waiting = list(self._topology.processes)
+        waiting = list(self._topology.active(self._options.servers))
         deadline = self._started + READY_WITHIN_S * self._options.time_factor
         with self._terminal.progress(len(waiting)) as ready:
             while waiting and not life.stopping.is_set():
                 for process in tuple(waiting):
-                    if await probe.ready(process.internal_url):
+                    if await probe.ready(process):
                         waiting.remove(process)
                         ready(process.name)
                 self._follow_logs()
@@ -86,9 +94,17 @@ class Up:
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
     async def _watch(self, life: Lifecycle) -> None:
-        while not life.stopping.is_set():
-            self._follow_logs()
-            await _pause(life, LOG_POLL_S)
+        scaling = asyncio.create_task(self._scaler.run())
+        try:
+            while not life.stopping.is_set():
+                self._follow_logs()
+                if scaling.done():
+                    scaling.result()
+                await _pause(life, LOG_POLL_S)
+        finally:
+            # What it has begun to stop, the supervisor stops with the rest.
+            scaling.cancel()
+            await asyncio.wait({scaling})
 
     def _on_event(self, event: Event) -> None:
         match event.kind:
@@ -130,40 +146,22 @@ class Up:
         now = self._clock.monotonic()
         for name, log in self._logs.items():
             for line in log.poll():
-                if self._up and self._voices[name].take(now):
+                if self._up and now > self._quiet_until[name] and self._voices[name].take(now):
                     self._terminal.warn(f"{name}: {line}")
 
     def _spec(self, process: Planned) -> Spec:
         env = child_environment(os.environ) | dict(process.env)
-        return Spec(process.name, process.argv, env, self._state.log_of(process.name), process.stage)
+        log = self._state.log_of(process.name)
+        return Spec(process.name, process.argv, env, log, process.stage, process.sweep)
 
     def _describe(self) -> dict[str, Any]:
-        now = {status.name: status for status in self._supervisor.status()}
-        return {
-            "pid": os.getpid(),
-            "mode": str(self._topology.mode),
-            "up": self._up,
-            "uptime_seconds": round(self._clock.monotonic() - self._started, 1),
-            "urls": {
-                "page": self._topology.page_url,
-                "rest": self._topology.rest_url,
-                "websocket": list(self._topology.websocket_urls),
-            },
-            "processes": [
-                {
-                    "name": process.name,
-                    "process": process.process,
-                    "state": str(now[process.name].state),
-                    "pid": now[process.name].pid,
-                    "uptime_seconds": round(now[process.name].uptime_seconds, 1),
-                    "restarts": now[process.name].restarts,
-                    "last_exit": now[process.name].last_exit,
-                    "ports": process.ports._asdict(),
-                    "urls": {"public": process.public_url, "internal": process.internal_url},
-                }
-                for process in self._topology.processes
-            ],
-        }
+        return describe(
+            self._topology,
+            self._supervisor.status(),
+            up=self._up,
+            uptime_seconds=self._clock.monotonic() - self._started,
+            servers=self._scaler.servers,
+        )
 
     def _write_processes(self) -> None:
         with suppress(OSError):  # a full disk must not end what runs
@@ -171,10 +169,20 @@ class Up:
 
     async def _status(self, probe: Probe) -> dict[str, Any]:
         description = self._describe()
-        reports = await probe.reports([process["urls"]["internal"] for process in description["processes"]])
+        reports = await probe.reports([self._planned[process["name"]] for process in description["processes"]])
         for process, report in zip(description["processes"], reports, strict=True):
             process["report"] = report if process["pid"] else None
         return description
+
+    async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._up:
+            raise Refused("it is not up yet")
+        answer = self._scaler.ask(request.get("servers"))
+        running = {status.name for status in self._supervisor.status()}
+        quiet_until = self._clock.monotonic() + FIRST_WORDS_S
+        self._quiet_until |= dict.fromkeys(set(answer["processes"]) - running, quiet_until)
+        self._write_processes()
+        return answer
 
 
 def stage_seconds(options: Options) -> float:

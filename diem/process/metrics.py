@@ -64,10 +64,11 @@ UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the ret
 DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
 
-# The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones (invariant I14).
+# The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).
 UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a greater version of the same poll.")
 UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")
 UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka without a value.")
+UPDATES_MARKS: Final = _counter("updates_marks", "Marks of the publisher: all that was accepted is in the log.")
 KAFKA_LAG: Final = _gauge("kafka_lag", "Records that are known to be in Kafka and were not read yet.")
 CONSUMERS_RECREATED: Final = _counter("consumers_recreated", "Kafka consumers replaced after a fault or a standstill.")
 COMMITS_FAILED: Final = _counter("commits_failed", "Progress marks that Kafka did not take.")

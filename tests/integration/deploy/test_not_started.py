@@ -7,7 +7,7 @@ from deploy.launch import Misconfigured, NotStarted
 from deploy.ports import is_free, scattered
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, assign_ports, compose, slots
+from deploy.topology import Mode, Options, Programs, assign_ports, compose, sizes, slots
 from deploy.up import Up
 from diem.process.lifecycle import Lifecycle
 
@@ -22,11 +22,11 @@ class Lowest:
 async def failure(tmp_path: Path, script: str) -> NotStarted:
     """Run `diem up` with children that do what a shell script says, until it gives up."""
     options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
-    wanted = slots(Mode.SINGLE, 1)
+    wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
     ports = assign_ports(wanted, {}, scattered(Lowest()), is_free)  # type: ignore[arg-type]
     state = StateDir(tmp_path)
     with state.held(), pytest.raises(NotStarted) as caught:
-        topology = compose(options, ports, ("/bin/sh", "-c", script))
+        topology = compose(options, ports, Programs(("/bin/sh", "-c", script)))
         await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))
     assert state.read_processes() == {}
     return caught.value

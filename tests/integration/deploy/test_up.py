@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, up
+from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, needs_nginx, up
 
 MODES = {
     "single": ["data", "websocket-1"],
-    "all-to-all": ["data", "websocket-1"],
-    "x-broadcast": ["data", "broadcast", "websocket-1", "websocket-2"],
+    "all-to-all": ["data", "nginx", "websocket-1"],
+    "x-broadcast": ["data", "broadcast", "nginx", "websocket-1", "websocket-2"],
 }
 CSV = b"time,value\n2026-01-01T00:00:00Z,1\n"
 DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["single", *(pytest.param(m, marks=needs_nginx) for m in ("all-to-all", "x-broadcast"))]
+)
 async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops_in_order(
     tmp_path: Path, mode: str
 ) -> None:
@@ -26,14 +28,14 @@ async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops
         before = running.pids()
         assert list(before) == MODES[mode]
         await eventually(lambda: any("Page" in line and "http://localhost:" in line for line in running.output))
-        await running.until_status(lambda s: all((e["report"] or {}).get("live") for e in s.values()))
+        await running.until_status(fine)
 
         for pid in before.values():
             os.kill(pid, signal.SIGKILL)
         await eventually(
             lambda: len(after := running.pids()) == len(before) and not set(after.values()) & set(before.values())
         )
-        status = await running.until_status(lambda s: all((e["report"] or {}).get("live") for e in s.values()))
+        status = await running.until_status(fine)
         assert {entry["restarts"] for entry in status.values()} == {1}
         await eventually(lambda: sum("restarted at once" in line for line in running.output) == len(before))
 
@@ -47,6 +49,7 @@ async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops
     assert running.output[-1] == "stopped"
 
 
+@needs_nginx
 async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_one_starts(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast") as running:
         children = running.pids()

@@ -38,7 +38,7 @@ def test_version_is_printed(diem: Diem, capsys: pytest.CaptureFixture[str]) -> N
 def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("--help") == 0
     out = capsys.readouterr().out
-    assert all(f" {command} " in out for command in ("up", "run", "status", "watch", "put", "config"))
+    assert all(f" {command} " in out for command in ("up", "scale", "run", "status", "watch", "put", "config"))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,13 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["up", "--mode", "z"], 2, "diem: Invalid value for '--mode': 'z' is not one of"),
         (["up", "--servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
         (["up", "--mode", "x-broadcast", "--servers", "0"], 2, "diem: x-broadcast runs 1 to 64"),
+        (["up", "--max-servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
+        (["up", "--mode", "x", "--brokers", "2"], 2, "diem: a local Kafka has 1 or 3 brokers, not 2"),
+        (["up", "--set", "x"], 2, "diem: --set takes NAME:VARIABLE=VALUE"),
+        (["up", "--set", "bridge-1:A=b"], 2, "diem: --set: no process is called 'bridge-1' here"),
+        (["scale"], 2, "diem: Missing argument 'N'"),
+        (["scale", "many"], 2, "diem: Invalid value for 'N'"),
+        (["scale", "2"], 1, "diem: diem is not up in "),
         (["up", "--port", "0"], 2, "diem: Invalid value for '--port'"),
         (["status"], 1, "diem: diem is not up in "),
         (["watch"], 2, "diem: Missing argument 'ENDPOINT...'"),
@@ -58,7 +65,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["put", "/a b", "f.csv"], 1, "diem: '/a b' is not an endpoint name"),
         (["put", "/a", "f.csv", "--url", "http://127.0.0.1:1"], 2, "diem: f.csv: No such file"),
         (["put", "/a", "f.csv", "--format", "xml"], 2, "--format is csv or json, not xml"),
-        (["config", "nonsense"], 2, "diem: no process is called 'nonsense': there are data, broadcast, websocket"),
+        (["config", "nonsense"], 2, "diem: no process is called 'nonsense': there are data, broadcast, bridge"),
         (["run", "nonsense"], 2, "diem: no process is called 'nonsense'"),
         (["run"], 2, "diem: Missing argument 'PROCESS'"),
     ],

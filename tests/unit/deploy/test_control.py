@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from deploy.control import ControlFailed, ask, serving
+from deploy.control import ControlFailed, Refused, ask, serving
 from deploy.statedir import NotUp, StateDir
 
 
-async def answer() -> dict[str, Any]:
+async def answer(_request: dict[str, Any]) -> dict[str, Any]:
     return {"processes": ["data"]}
 
 
@@ -26,6 +26,23 @@ async def test_command_is_answered(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     async with serving(state, {"status": answer}):
         assert await ask(state, "status") == {"processes": ["data"]}
+
+
+async def test_arguments_reach_the_handler(tmp_path: Path) -> None:
+    async def scale(request: dict[str, Any]) -> dict[str, Any]:
+        return {"twice": 2 * request["servers"]}
+
+    async with serving(state := StateDir(tmp_path), {"scale": scale}):
+        assert await ask(state, "scale", servers=3) == {"twice": 6}
+
+
+async def test_refusal_of_a_handler_is_told(tmp_path: Path) -> None:
+    async def refuse(_request: dict[str, Any]) -> dict[str, Any]:
+        raise Refused("not that many")
+
+    async with serving(state := StateDir(tmp_path), {"scale": refuse}):
+        with pytest.raises(ControlFailed, match="did not do it: not that many"):
+            await ask(state, "scale", servers=3)
 
 
 async def test_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:

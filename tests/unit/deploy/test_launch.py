@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy import launch
-from deploy.launch import child_environment, command
+from deploy.launch import child_environment, command, guarded
 
 ROOT = str(Path(launch.__file__).resolve().parent.parent)
 
@@ -25,6 +25,19 @@ def test_children_keep_the_paths_of_the_environment() -> None:
 def test_installed_packages_are_not_put_before_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [ROOT])
     assert child_environment({"A": "b"}) == {"A": "b"}
+
+
+def test_children_are_not_told_of_kafka_by_the_environment() -> None:
+    env = child_environment({"DIEM_KAFKA_BOOTSTRAP_SERVERS": "h:1", "DIEM_LOG_LEVEL": "info"})
+    assert "DIEM_KAFKA_BOOTSTRAP_SERVERS" not in env
+    assert env["DIEM_LOG_LEVEL"] == "info"
+
+
+def test_programs_that_are_not_ours_are_run_by_the_guard(tmp_path: Path) -> None:
+    done = subprocess.run(
+        guarded(("/bin/echo", "hello")), cwd=tmp_path, env=child_environment({}), capture_output=True, check=True
+    )
+    assert done.stdout == b"hello\n"
 
 
 @pytest.mark.parametrize("process", ["websocket", "broadcast"])

@@ -4,12 +4,16 @@ from typing import Any
 import pytest
 
 from deploy.terminal import Terminal, plain_console, status_tables
-from deploy.topology import Mode, Options, Ports, Topology, compose, slots
+from deploy.topology import Mode, Options, Ports, Programs, Topology, compose, sizes, slots
 
 
 def single() -> Topology:
-    ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.SINGLE, 1)}
-    return compose(Options(Mode.SINGLE, Path("/state")), ports, ("diem",))
+    return topology(Mode.SINGLE)
+
+
+def topology(mode: Mode) -> Topology:
+    ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes(mode))}
+    return compose(Options(mode, Path("/state")), ports, Programs(("diem",)))
 
 
 def process(name: str, **differences: Any) -> dict[str, Any]:
@@ -31,6 +35,41 @@ def test_announcement_says_where_things_are_and_how_to_stop(capsys: pytest.Captu
     for part in ("http://localhost:8080/", "http://127.0.0.1:8080/v1", "ws://127.0.0.1:8101/ws", "Ctrl-C"):
         assert part in out
     assert "diem status --state-dir '/a state'" in out
+
+
+def test_announcement_names_nginx_and_not_what_is_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().announce(topology(Mode.X_BROADCAST), Path("/state"), 1.0)
+    out = capsys.readouterr().out
+    for part in ("http://localhost:8000/", "http://127.0.0.1:8000/v1", "ws://127.0.0.1:8000/ws"):
+        assert part in out
+    assert "81" not in out
+
+
+def test_download_is_announced_once_and_only_when_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with Terminal().downloads():
+        pass
+    assert capsys.readouterr().out == ""
+    with Terminal().downloads() as progress:
+        progress(0, 44)
+        progress(1, 44)
+    assert capsys.readouterr().out == "downloading the local Kafka, once: 44 of 44 files\n"
+
+
+@pytest.mark.parametrize(
+    ("report", "lag"),
+    [
+        ({"lag": 17}, "17"),
+        ({"lag": None}, "-"),
+        ({"publisher": {"state": "publishing", "lag": 3}}, "3"),
+        ({"publisher": None}, "-"),
+        ({"lag_seconds": 0.0, "lag": 9}, "0.0s"),
+    ],
+)
+def test_status_shows_how_far_behind_kafka_a_process_is(
+    capsys: pytest.CaptureFixture[str], report: dict[str, Any], lag: str
+) -> None:
+    _, row = shown(capsys, process("bridge-1", report={"ready": True, **report}))
+    assert row[-1] == lag
 
 
 def test_default_state_directory_needs_no_option(capsys: pytest.CaptureFixture[str]) -> None:

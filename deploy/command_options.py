@@ -1,0 +1,23 @@
+"""What several commands of `diem` have in common."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diem.process import lifecycle
+from diem.process.lifecycle import Lifecycle
+
+StateDirOption = Annotated[
+    Path, typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.")
+]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", help="Base URL of a Data Service elsewhere; default: the one up here.")
+]
+
+
+def attended(work: Callable[[], Awaitable[None]]) -> int:
+    """Run a command that a person waits for: Ctrl-C ends it at once and is no fault."""
+    life = Lifecycle(drain_seconds=0)
+    return lifecycle.serve(life, work)

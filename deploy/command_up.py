@@ -1,0 +1,207 @@
+"""The commands of `diem` for what runs on this machine: `up`, `scale` and `status`."""
+
+import asyncio
+import json
+import os
+import random
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Group
+from rich.live import Live
+
+from deploy import control, ports, prepare
+from deploy import topology as plan
+from deploy.command_options import StateDirOption, attended
+from deploy.scale import WITHIN_S, scale
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, status_tables
+from deploy.up import Up, stage_seconds
+from diem.process import lifecycle, log
+from diem.process.lifecycle import Lifecycle
+
+STATUS_EVERY_S: Final = 1.0
+DEFAULT_SERVERS: Final = {plan.Mode.X_BROADCAST: 2, plan.Mode.X: 2}
+KAFKA_PANEL: Final = "Kafka (mode x)"
+STAGES: Final = 6
+
+_PortOption = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Port of page and REST; behind nginx, of everything.")
+]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command()(up)
+    cli.command("scale")(scale_command)
+    cli.command()(status)
+
+
+def _kafka(name: str, text: str, *, minimum: int | None = None) -> typer.models.OptionInfo:
+    variable = f"DIEM_KAFKA_{name.removeprefix('--').replace('-', '_').upper()}"
+    info: typer.models.OptionInfo = typer.Option(
+        name, envvar=variable, min=minimum, help=text, rich_help_panel=KAFKA_PANEL, show_default=False
+    )
+    return info
+
+
+def up(
+    *,
+    mode: Annotated[plan.Mode, typer.Option(help="Scaling mode.")] = plan.Mode.SINGLE,
+    servers: Annotated[int | None, typer.Option(help="WebSocket servers; 2 in x and x-broadcast, else 1.")] = None,
+    max_servers: Annotated[
+        int | None, typer.Option(help="Servers that `diem scale` may start; 8, or as many as --servers.")
+    ] = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    config: Annotated[
+        Path | None, typer.Option(help="Sources; without it ./diem.toml if there is one, else a simulated market.")
+    ] = None,
+    port: _PortOption = None,
+    websocket_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server; the others follow.")
+    ] = None,
+    free_ports: Annotated[bool, typer.Option(help="Take any free ports, not the documented ones.")] = False,
+    clients_per_address: Annotated[
+        int | None,
+        typer.Option(
+            envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS", min=1, max=100_000, help="Clients of one address; 50."
+        ),
+    ] = None,
+    brokers: Annotated[
+        int, typer.Option(min=1, help="Brokers that run here: 1 or 3.", rich_help_panel=KAFKA_PANEL)
+    ] = 1,
+    bootstrap_servers: Annotated[
+        str | None, _kafka("--bootstrap-servers", "Use this cluster, host:port,..., and run no brokers.")
+    ] = None,
+    topic_prefix: Annotated[str | None, _kafka("--topic-prefix", "Begins topics and groups; diem.")] = None,
+    partitions: Annotated[int | None, _kafka("--partitions", "Of the updates topic; 12.", minimum=1)] = None,
+    replication: Annotated[int | None, _kafka("--replication", "Copies of each partition.", minimum=1)] = None,
+    security_protocol: Annotated[
+        str | None, _kafka("--security-protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = None,
+    sasl_mechanism: Annotated[str | None, _kafka("--sasl-mechanism", "SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.")] = None,
+    sasl_username: Annotated[str | None, _kafka("--sasl-username", "Who logs in.")] = None,
+    sasl_password_file: Annotated[Path | None, _kafka("--sasl-password-file", "File of the password (0600).")] = None,
+    ca_file: Annotated[Path | None, _kafka("--ca-file", "Certificates that sign the brokers'.")] = None,
+    certificate_file: Annotated[Path | None, _kafka("--certificate-file", "Our own certificate.")] = None,
+    key_file: Annotated[Path | None, _kafka("--key-file", "The key of our own certificate.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME:VARIABLE=VALUE", help="A setting for one process.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(envvar="DIEM_LOG_LEVEL", help="Level of the log files.")] = "info",
+    drain_seconds: Annotated[
+        float, typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time for clients to leave at a stop.")
+    ] = 3.0,
+    time_factor: Annotated[
+        float, typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="More patience on slow machines.")
+    ] = 1.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
+) -> int:
+    """Start every process of a mode, keep them running, stop them with Ctrl-C."""
+    if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
+        config = Path("diem.toml")
+    options = plan.Options(
+        mode=mode,
+        state_dir=state_dir.absolute(),
+        servers=servers if servers is not None else DEFAULT_SERVERS.get(mode, 1),
+        config=_absolute(config),
+        log_level=log_level,
+        drain_seconds=drain_seconds,
+        time_factor=time_factor,
+        max_servers=max_servers,
+        clients_per_address=clients_per_address,
+        kafka=plan.KafkaOptions(
+            brokers=brokers,
+            bootstrap_servers=bootstrap_servers,
+            topic_prefix=topic_prefix,
+            partitions=partitions,
+            replication=replication,
+            security_protocol=security_protocol,
+            sasl_mechanism=sasl_mechanism,
+            sasl_username=sasl_username,
+            sasl_password_file=_absolute(sasl_password_file),
+            ca_file=_absolute(ca_file),
+            certificate_file=_absolute(certificate_file),
+            key_file=_absolute(key_file),
+        ),
+        settings=plan.parse_settings(settings or []),
+    )
+    log.configure("warning", "console")
+    return _up(options, Terminal(quiet=quiet), port, websocket_port, free_ports=free_ports)
+
+
+def _up(
+    options: plan.Options, terminal: Terminal, port: int | None, websocket_port: int | None, *, free_ports: bool
+) -> int:
+    size = plan.sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers)
+    wanted = plan.slots(options.mode, size)
+    plan.check_settings(options.settings, [slot.name for slot in wanted])
+    fixed = plan.fixed_ports(wanted, port, websocket_port)
+    prepare.check(options)
+    state = StateDir(options.state_dir)
+    with state.held():
+        first = ports.scattered(random.SystemRandom()) if free_ports else ports.documented
+        chosen = plan.assign_ports(wanted, fixed, first, ports.is_free)
+        with terminal.downloads() as progress:
+            programs = prepare.prepare(options, chosen, progress)
+        topology = plan.compose(options, chosen, programs)
+        if not free_ports and not fixed:
+            for moved in plan.moved_ports(wanted, chosen, options.servers):
+                terminal.say(moved)
+        for variable in plan.overridden(topology, os.environ):
+            terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
+        # Every stage may take its time; the life cycle itself only guards against a supervisor that hangs.
+        life = Lifecycle(drain_seconds=(STAGES + 1) * stage_seconds(options))
+        return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
+
+
+def scale_command(
+    servers: Annotated[int, typer.Argument(metavar="N", help="How many WebSocket servers there shall be.")],
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    time_factor: Annotated[
+        float, typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="More patience on slow machines.")
+    ] = 1.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all goes well.")] = False,
+) -> int:
+    """Change how many WebSocket servers run; the clients of those that leave are told to come back."""
+    terminal = Terminal(quiet=quiet)
+
+    async def work() -> None:
+        with terminal.counting("scaling") as show:
+            before = await scale(StateDir(state_dir), servers, show, WITHIN_S * time_factor)
+        terminal.say(f"{servers} servers" + (" as before" if servers == before else f", {before} before"))
+
+    return attended(work)
+
+
+def status(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    watching: Annotated[bool, typer.Option("--watch", help="Repeat every second until Ctrl-C.")] = False,
+) -> int:
+    """Show the processes that `diem up` runs, and how they are."""
+    state = StateDir(state_dir)
+    console = plain_console()
+
+    async def show() -> None:
+        answer = await control.ask(state, "status")
+        if as_json:
+            typer.echo(json.dumps(answer))
+        else:
+            console.print(Group(*status_tables(answer, console.width)))
+
+    async def keep_showing() -> None:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                answer = await control.ask(state, "status")
+                live.update(Group(*status_tables(answer, console.width)), refresh=True)
+                await asyncio.sleep(STATUS_EVERY_S)
+
+    return attended(keep_showing if watching and not as_json else show)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.absolute() if path else None

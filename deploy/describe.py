@@ -1,0 +1,39 @@
+"""What `processes.json` and `diem status` say of a running `diem up`; pure."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from deploy.topology import Topology
+from diem.process.supervisor import Status
+
+
+def describe(
+    topology: Topology, statuses: Iterable[Status], *, up: bool, uptime_seconds: float, servers: int
+) -> dict[str, Any]:
+    """Describe the processes that there are now; `servers` is how many servers were asked for."""
+    now = {status.name: status for status in statuses}
+    return {
+        "pid": os.getpid(),
+        "mode": str(topology.mode),
+        "up": up,
+        "uptime_seconds": round(uptime_seconds, 1),
+        "servers": servers,
+        "max_servers": topology.max_servers,
+        "urls": {"page": topology.page_url, "rest": topology.rest_url, "websocket": list(topology.websocket_urls)},
+        "processes": [
+            {
+                "name": process.name,
+                "process": process.process,
+                "state": str(now[process.name].state),
+                "pid": now[process.name].pid,
+                "uptime_seconds": round(now[process.name].uptime_seconds, 1),
+                "restarts": now[process.name].restarts,
+                "last_exit": now[process.name].last_exit,
+                "ports": process.ports._asdict(),
+                "urls": {"public": process.public_url, "internal": process.internal_url},
+            }
+            for process in topology.processes
+            if process.name in now
+        ],
+    }

@@ -1,0 +1,197 @@
+"""Renders nginx's configuration: one public port in front of every server slot (docs/reliability.md 3.3, 3.4).
+
+It is rendered once, with the slots that are not used yet: a reload would cut every open client at
+`worker_shutdown_timeout`. A slot without a server refuses at once (on this machine in well under 0.1 ms) and is passed
+over, each time anew. The only module that knows nginx-config-builder.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nginx.config.api import Block, Config
+from nginx.config.api.options import KeyOption, KeyValueOption, KeyValuesMultiLines
+
+HOST: Final = "127.0.0.1"
+PER_ADDRESS: Final = 50
+CONNECTS_PER_S: Final = 50
+MAX_WORKERS: Final = 4
+MAX_CONNECTIONS: Final = 32_768
+"""Of one worker, which holds about 400 bytes for each from its start."""
+RESERVED_FILES: Final = 64
+"""Descriptors of a worker that are no connections: listeners, logs, epoll."""
+BULK_BYTES: Final = 1024 * 1024
+SLACK_BYTES: Final = 64 * 1024
+"""Above the Data Service's own limits, so that it is the Data Service that explains what is too large."""
+
+Content = tuple[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is rendered. `slots` are the ports of all servers that may ever run, `directory` is nginx's own.
+
+    `per_address` limits the WebSocket connections of one address, `connects_per_s` how quickly it may open them (with
+    a burst of twice as many). `open_files` is the limit that the workers may have.
+    """
+
+    directory: Path
+    port: int
+    data_port: int
+    slots: tuple[int, ...]
+    per_address: int = PER_ADDRESS
+    connects_per_s: int = CONNECTS_PER_S
+    workers: int = 1
+    open_files: int = 1024
+
+
+def render(plan: Plan) -> str:
+    """Return the whole configuration file. Nothing is read from or written to the machine."""
+    return f"{_top(plan)!r}\n".lstrip("\n")
+
+
+def connections(open_files: int) -> int:
+    """Return the connections of one worker. A client takes two of them: its own and the one to its server."""
+    return max(64, min(open_files - RESERVED_FILES, MAX_CONNECTIONS))
+
+
+def _top(plan: Plan) -> Any:  # noqa: ANN401  # the library has no types
+    return Config(
+        *_options(
+            ("daemon", "off"),
+            ("pid", _quoted(plan.directory / "nginx.pid")),
+            # Standard error is the log file of `diem up`, which bounds it.
+            ("error_log", "stderr warn"),
+            ("worker_processes", str(max(1, min(plan.workers, MAX_WORKERS)))),
+            ("worker_rlimit_nofile", str(connections(plan.open_files) + RESERVED_FILES)),
+            ("worker_shutdown_timeout", "60s"),
+        ),
+        _block("events", ("worker_connections", str(connections(plan.open_files)))),
+        _http(plan),
+    )
+
+
+def _http(plan: Plan) -> Any:  # noqa: ANN401
+    return _block(
+        "http",
+        ("access_log", "off"),
+        # Not warn: what is logged of a request has its query string, and each look at an unused slot would be a line.
+        ("error_log", "stderr crit"),
+        ("server_tokens", "off"),
+        *_temporary_paths(plan.directory),
+        ("limit_conn_zone", "$binary_remote_addr zone=clients:10m"),
+        ("limit_req_zone", f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"),
+        ("limit_conn_status", "429"),
+        ("limit_req_status", "429"),
+        # No regular expressions in maps: CVE-2026-42533.
+        _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
+        _block(
+            "upstream servers",
+            ("zone", "servers 256k"),  # the workers share their counts
+            "least_conn",
+            # Never marked as failed: nginx takes such a mark away when a connection that it tries has ended well, and
+            # ours last for hours. A server that came back would be given one client in each fail_timeout.
+            ("server", [f"{HOST}:{port} max_fails=0" for port in plan.slots]),
+        ),
+        _block(
+            "upstream data",
+            ("server", f"{HOST}:{plan.data_port} max_fails=0"),
+            ("keepalive", "16"),
+            ("keepalive_timeout", "20s"),  # less than the Data Service's own 30 s, so that it never closes first
+        ),
+        _server(plan),
+    )
+
+
+def _temporary_paths(directory: Path) -> list[Content]:
+    """Every kind, because nginx makes them all at its start, and its own default may not be writable.
+
+    Nothing is ever written there: the directory is its owner's alone (0700), and with root as owner the workers are
+    another user. So bodies fit into memory and answers are never buffered on disk (see `_rest`).
+    """
+    kinds = {"client_body": "body", "proxy": "proxy", "fastcgi": "fastcgi", "uwsgi": "uwsgi", "scgi": "scgi"}
+    return [(f"{kind}_temp_path", _quoted(directory / name)) for kind, name in kinds.items()]
+
+
+def _server(plan: Plan) -> Any:  # noqa: ANN401
+    return _block(
+        "server",
+        ("listen", f"{HOST}:{plan.port}"),
+        ("server_name", "_"),
+        ("client_header_timeout", "10s"),
+        ("client_body_timeout", "10s"),
+        ("send_timeout", "10s"),
+        ("keepalive_timeout", "30s"),
+        ("reset_timedout_connection", "on"),
+        ("client_header_buffer_size", "1k"),
+        ("large_client_header_buffers", "4 8k"),
+        ("client_max_body_size", "1k"),
+        ("proxy_http_version", "1.1"),
+        ("proxy_connect_timeout", "3s"),
+        ("proxy_send_timeout", "10s"),
+        _websocket(plan),
+        _rest("= /v1/data", BULK_BYTES + SLACK_BYTES),
+        _rest("/", 2 * SLACK_BYTES),
+    )
+
+
+def _websocket(plan: Plan) -> Any:  # noqa: ANN401
+    return _block(
+        "location = /ws",
+        ("limit_conn", f"clients {plan.per_address}"),
+        ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
+        ("proxy_pass", "http://servers"),
+        ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
+        ("proxy_buffering", "off"),
+        ("proxy_read_timeout", "60s"),  # servers ping every 25 s
+        ("proxy_next_upstream", "error timeout http_503"),
+        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
+        ("proxy_next_upstream_tries", "0"),
+        ("proxy_next_upstream_timeout", "8s"),
+    )
+
+
+def _rest(path: str, body_bytes: int) -> Any:  # noqa: ANN401
+    return _block(
+        f"location {path}",
+        ("client_max_body_size", str(body_bytes)),
+        ("client_body_buffer_size", str(body_bytes)),
+        ("proxy_max_temp_file_size", "0"),
+        ("proxy_buffers", "8 16k"),
+        ("proxy_pass", "http://data"),
+        # No upgrade outside of /ws: a backend that could be made to answer 101 would be a tunnel past this server.
+        ("proxy_set_header", [*_ADDRESS, 'Upgrade ""', 'Connection ""']),
+        ("proxy_read_timeout", "30s"),
+    )
+
+
+# Overwritten, not appended to: what a client says of its own address is worth nothing. The port stays in Host.
+_ADDRESS: Final = (
+    "Host $http_host",
+    "X-Forwarded-For $remote_addr",
+    "X-Forwarded-Proto $scheme",
+    'Forwarded ""',
+)
+
+
+def _block(name: str, *content: Any) -> Any:  # noqa: ANN401
+    return Block(name, *_options(*content))
+
+
+def _options(*content: Any) -> list[Any]:  # noqa: ANN401
+    """Turn pairs into directives and plain strings into directives without a value; blocks stay as they are."""
+    return [item if isinstance(item, Block) else _directive(item) for item in content]
+
+
+def _directive(item: Content | str) -> Any:  # noqa: ANN401
+    if isinstance(item, str):
+        return KeyOption(item)
+    name, value = item
+    # A block holds one directive of a name: a second one would replace the first.
+    return KeyValueOption(name, value) if isinstance(value, str) else KeyValuesMultiLines(name, list(value))
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

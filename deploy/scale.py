@@ -1,0 +1,95 @@
+"""`diem scale`: starts and stops numbered processes of a running `diem up`, and waits until they are as asked."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from deploy import control
+from deploy.control import ControlFailed, Refused
+from deploy.statedir import StateDir
+from deploy.topology import Planned, Topology
+from diem.process.supervisor import Spec, Supervisor
+
+WITHIN_S: Final = 60.0
+POLL_S: Final = 0.2
+
+
+class Scaler:
+    """Keeps as many servers, with their bridges, as were asked for last; never touches nginx."""
+
+    def __init__(
+        self, topology: Topology, servers: int, supervisor: Supervisor, spec: Callable[[Planned], Spec], seconds: float
+    ) -> None:
+        self._topology = topology
+        self._supervisor = supervisor
+        self._spec = spec
+        self._seconds = seconds
+        self._changed = asyncio.Event()
+        self.servers = servers
+
+    def ask(self, servers: object) -> dict[str, Any]:
+        """Take note of how many servers there shall be, and return what that means; `run` does it.
+
+        Raises:
+            Refused: the mode does not have that many.
+        """
+        most = self._topology.max_servers
+        if most == 1:
+            raise Refused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
+        if not isinstance(servers, int) or isinstance(servers, bool) or not 1 <= servers <= most:
+            raise Refused(f"it runs 1 to {most} servers, not {servers} (see diem up --max-servers)")
+        before, self.servers = self.servers, servers
+        self._changed.set()
+        return {
+            "before": before,
+            "servers": servers,
+            "processes": [process.name for process in self._topology.active(servers)],
+        }
+
+    async def run(self) -> None:
+        """Start and stop what was asked for, one request after another, until it is cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._apply(self._topology.active(self.servers))
+
+    async def _apply(self, wanted: tuple[Planned, ...]) -> None:
+        running = {status.name for status in self._supervisor.status()}
+        for process in wanted:
+            if process.name not in running:
+                self._supervisor.add(self._spec(process))
+        leaving = [
+            process for process in self._topology.processes if process.name in running - {p.name for p in wanted}
+        ]
+        # All servers at once, so that no client moves to one that leaves next; then what they were fed by.
+        for stage in sorted({process.stage for process in leaving}, reverse=True):
+            names = [process.name for process in leaving if process.stage == stage]
+            await asyncio.gather(*(self._supervisor.remove(name, self._seconds) for name in names))
+
+
+async def scale(state: StateDir, servers: int, show: Callable[[int, int], None], within_s: float = WITHIN_S) -> int:
+    """Ask the running `diem up` for a number of servers and wait until they are there, and the others gone.
+
+    `show` is called with how many processes are as they shall be, and of how many. Returns how many servers there were.
+
+    Raises:
+        NotUp: none is running.
+        ControlFailed: it refuses, or the processes are not as asked in time, or somebody else asks for another number.
+    """
+    asked = await control.ask(state, "scale", servers=servers)
+    wanted = set(asked["processes"])
+    deadline = time.monotonic() + within_s
+    while True:
+        status = await control.ask(state, "status")
+        if status["servers"] != servers:
+            raise ControlFailed(f"somebody else asked for {status['servers']} servers")
+        there = {process["name"]: process for process in status["processes"]}
+        ready = {name for name in wanted if ((there.get(name) or {}).get("report") or {}).get("ready")}
+        show(len(ready), len(wanted) + len(there.keys() - wanted))
+        if ready == wanted == there.keys():
+            return int(asked["before"])
+        if time.monotonic() > deadline:
+            late = sorted((wanted - ready) | (there.keys() - wanted))
+            raise ControlFailed(f"not as asked after {within_s:.0f} s: {', '.join(late)}")
+        await asyncio.sleep(POLL_S)

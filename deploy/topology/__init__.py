@@ -1,0 +1,43 @@
+"""Which processes a scaling mode has, and what each is told of the others; pure (docs/protocol.md section 7)."""
+
+from deploy.topology.compose import Programs, compose, overridden
+from deploy.topology.model import (
+    HOST,
+    BadTopology,
+    KafkaOptions,
+    Mode,
+    Options,
+    Planned,
+    Ports,
+    Readiness,
+    Slot,
+    Topology,
+)
+from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
+from deploy.topology.settings import check_settings, parse_settings
+from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, slots
+
+__all__ = [
+    "HOST",
+    "MAX_SERVERS",
+    "BadTopology",
+    "KafkaOptions",
+    "Mode",
+    "Options",
+    "Planned",
+    "Ports",
+    "Programs",
+    "Readiness",
+    "Sizes",
+    "Slot",
+    "Topology",
+    "assign_ports",
+    "check_settings",
+    "compose",
+    "fixed_ports",
+    "moved_ports",
+    "overridden",
+    "parse_settings",
+    "sizes",
+    "slots",
+]

@@ -1,0 +1,70 @@
+"""Which process gets which ports: the one that was asked for, else the documented one, else the next free one."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from deploy.topology.model import HOST, SCALED, BadTopology, Ports, Slot
+from diem.process.listeners import PortTaken
+
+PORT_STEP: Final = 20
+PORT_TRIES: Final = 50
+
+
+def assign_ports(
+    wanted: tuple[Slot, ...], fixed: Mapping[str, int], first: Callable[[int], int], is_free: Callable[[int], bool]
+) -> dict[str, Ports]:
+    """Give every process its ports: the fixed one of its name (public), else the next free one from its own on.
+
+    `first` maps a default port to where the search starts. No port is given twice.
+
+    Raises:
+        PortTaken: a fixed port is not free, or no free one was found.
+    """
+    taken: set[int] = set(fixed.values())
+
+    def choose(default: int) -> int:
+        start = first(default)
+        for port in range(start, start + PORT_STEP * PORT_TRIES, PORT_STEP):
+            if port < 65536 and port not in taken and is_free(port):
+                taken.add(port)
+                return port
+        raise PortTaken(HOST, default)
+
+    def public(slot: Slot) -> int | None:
+        if slot.name not in fixed:
+            return None if slot.public is None else choose(slot.public)
+        if not is_free(fixed[slot.name]):
+            raise PortTaken(HOST, fixed[slot.name])
+        return fixed[slot.name]
+
+    def internal(slot: Slot) -> int | None:
+        return None if slot.internal is None else choose(slot.internal)
+
+    return {slot.name: Ports(public(slot), internal(slot)) for slot in wanted}
+
+
+def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:
+    """Return the public ports that were asked for, by name; WebSocket servers count up from the first one's.
+
+    The page's port is nginx's where there is one: the page is seen through it.
+
+    Raises:
+        BadTopology: a port would be beyond 65535, or given twice.
+    """
+    edges = [slot for slot in wanted if slot.process == "websocket"]
+    fixed = {} if websocket is None else {slot.name: websocket + slot.number - 1 for slot in edges}
+    if page is not None:
+        fixed["nginx" if any(slot.name == "nginx" for slot in wanted) else "data"] = page
+    if len(set(fixed.values())) < len(fixed) or max(fixed.values(), default=0) > 65535:
+        raise BadTopology("the ports that were asked for overlap or are too high")
+    return fixed
+
+
+def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
+    """Say, line by line, which public listeners are not at their documented ports; `servers` run at first."""
+    return [
+        f"port {slot.public} is taken: {slot.name} listens on {chosen[slot.name].public}"
+        for slot in wanted
+        if slot.public not in {None, chosen[slot.name].public}
+        and (slot.process not in SCALED or slot.number <= servers)
+    ]

@@ -1,0 +1,301 @@
+"""A real nginx with our configuration, before servers that record every byte they are sent."""
+
+import asyncio
+import contextlib
+import random
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.nginx import program
+from deploy.nginx.config import Plan, render
+from deploy.nginx.program import NoNginx
+from deploy.ports import OWN_RANGE, is_free
+
+UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+WRONG_VERSION = b"HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+
+
+class Backend:
+    """Answers every request with one answer, and echoes what follows a 101."""
+
+    def __init__(self, answer: bytes | Callable[[bytes], bytes]) -> None:
+        self.answer = answer
+        self.received: list[bytes] = []
+        self.writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    @property
+    def heads(self) -> list[str]:
+        return [received.partition(b"\r\n\r\n")[0].decode() for received in self.received]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.add(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    (int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0
+                )
+                self.received.append(head + await reader.readexactly(length))
+                answer = self.answer if isinstance(self.answer, bytes) else self.answer(head)
+                writer.write(answer)
+                if answer == SWITCHING:
+                    while data := await reader.read(4096):
+                        writer.write(data)
+                    break
+        writer.close()
+        self.writers.discard(writer)
+
+
+@contextlib.asynccontextmanager
+async def backend(answer: bytes | Callable[[bytes], bytes] = SWITCHING, port: int = 0) -> AsyncIterator[Backend]:
+    made = Backend(answer)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port)
+    made.port = server.sockets[0].getsockname()[1]
+    yield made
+    server.close()
+    for writer in tuple(made.writers):
+        writer.close()
+    while made.writers:
+        await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def unused(count: int) -> Iterator[list[int]]:
+    """Ports that refuse connections, and that nobody else can take meanwhile."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        yield [each.getsockname()[1] for each in sockets]
+
+
+def own_port() -> int:
+    """A free port that no outgoing connection takes meanwhile."""
+    return next(port for port in iter(lambda: random.choice(OWN_RANGE), 0) if is_free(port))
+
+
+class Nginx:
+    def __init__(self, port: int, log: Path) -> None:
+        self.port = port
+        self.log = log
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        async with asyncio.timeout(15):
+            yield reader, writer
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def get(self, path: str, headers: str = "", host: str | None = None) -> str:
+        """Send one request on a connection of its own and return the head of its answer."""
+        async with self.connected() as (reader, writer):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {host or f'localhost:{self.port}'}\r\n{headers}\r\n".encode())
+            return (await reader.readuntil(b"\r\n\r\n")).decode()
+
+
+def found() -> str:
+    try:
+        return program.find()
+    except NoNginx as error:
+        pytest.skip(str(error))
+
+
+@contextlib.asynccontextmanager
+async def nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
+    directory, port, log = tmp_path / "state" / "nginx", own_port(), tmp_path / "nginx.log"
+    program.write(directory, render(Plan(directory, port, data, slots, workers=2, **differences)))
+    directory.parent.chmod(0o700)
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(*program.argv(found(), directory), stdout=output, stderr=output)
+    running = Nginx(port, log)
+    try:
+        async with asyncio.timeout(10):
+            while True:
+                assert process.returncode is None, log.read_text()
+                with contextlib.suppress(ConnectionError):
+                    await running.get("/nothing-yet")
+                    break
+                await asyncio.sleep(0.02)
+        yield running
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def status(head: str) -> int:
+    return int(head.split()[1])
+
+
+def field(head: str, name: str) -> list[str]:
+    return [line.partition(": ")[2] for line in head.split("\r\n") if line.lower().startswith(f"{name.lower()}:")]
+
+
+def test_nginx_accepts_the_configuration_with_every_slot(tmp_path: Path) -> None:
+    directory = tmp_path / 'a "quoted" directory' / "nginx"
+    program.write(directory, render(Plan(directory, own_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
+    tested = subprocess.run([*program.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
+    assert tested.returncode == 0, tested.stderr
+    assert "warn" not in tested.stderr
+
+
+async def test_upgrade_reaches_a_server_and_bytes_flow_both_ways(tmp_path: Path) -> None:
+    async with backend() as server, nginx(tmp_path, 1, server.port) as front, front.connected() as (reader, writer):
+        writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost:{front.port}\r\n{UPGRADE}\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert field(server.heads[0], "Upgrade") == ["websocket"]
+        assert field(server.heads[0], "Host") == [f"localhost:{front.port}"]
+
+
+async def test_upgrade_is_not_passed_on_elsewhere(tmp_path: Path) -> None:
+    async with backend() as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+        for path in ("/", "/v1/data", "/ws/", "/ws/feed", "/WS"):
+            data.received.clear()
+            assert status(await front.get(path, UPGRADE)) == 200
+            assert field(data.heads[0], "Upgrade") == []
+            assert field(data.heads[0], "Connection") == []
+        assert server.received == []
+
+
+async def test_request_behind_a_refused_upgrade_does_not_go_through_to_the_server(tmp_path: Path) -> None:
+    smuggled = "GET /feed HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with (
+        backend(WRONG_VERSION) as server,
+        backend(OK) as data,
+        nginx(tmp_path, data.port, server.port) as front,
+        front.connected() as (reader, writer),
+    ):
+        data.received.clear()
+        wrong = f"GET /ws HTTP/1.1\r\nHost: localhost\r\nSec-WebSocket-Version: 1337\r\n{UPGRADE}\r\n"
+        writer.write((wrong + smuggled).encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 426 ")
+        assert (await reader.readuntil(b"fine")).startswith(b"HTTP/1.1 200 ")  # nginx itself read the second one
+        assert len(server.received) == 1
+        assert b"/feed" not in server.received[0]
+        assert data.heads[0].startswith("GET /feed ")
+
+
+async def test_unused_slots_are_passed_over_and_clients_spread_over_the_others(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        alive = [await stack.enter_async_context(backend()) for _ in range(2)]
+        dead = stack.enter_context(unused(6))
+        front = await stack.enter_async_context(nginx(tmp_path, 1, *dead[:3], alive[0].port, *dead[3:], alive[1].port))
+        await connect_all(stack, front, 50)
+        counts = [len(server.received) for server in alive]
+        assert sum(counts) == 50
+        assert min(counts) >= 20
+
+
+async def connect_all(stack: contextlib.AsyncExitStack, front: Nginx, count: int) -> None:
+    """Open clients that stay, one after another."""
+    for _ in range(count):
+        reader, writer = await stack.enter_async_context(front.connected())
+        writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+
+
+async def test_server_that_comes_later_takes_its_share_of_clients_at_once(tmp_path: Path) -> None:
+    later = own_port()
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(backend())
+        front = await stack.enter_async_context(nginx(tmp_path, 1, later, first.port))
+        await connect_all(stack, front, 10)
+        second = await stack.enter_async_context(backend(port=later))
+        await connect_all(stack, front, 10)
+        assert (len(first.received), len(second.received)) == (10, 10)
+
+
+async def test_server_that_was_full_takes_clients_again_at_once(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(backend(FULL))
+        front = await stack.enter_async_context(nginx(tmp_path, 1, server.port, *stack.enter_context(unused(7))))
+        assert status(await front.get("/ws", UPGRADE)) in {502, 503}
+        server.answer = SWITCHING
+        await connect_all(stack, front, 20)
+
+
+async def test_full_server_is_passed_over(tmp_path: Path) -> None:
+    async with backend(FULL) as full, backend() as free, nginx(tmp_path, 1, full.port, free.port) as front:
+        assert {status(await front.get("/ws", UPGRADE)) for _ in range(10)} == {101}
+        assert full.received
+
+
+async def test_what_a_client_says_of_its_address_is_overwritten(tmp_path: Path) -> None:
+    claims = (
+        "X-Forwarded-For: 10.9.8.7",
+        "X-Forwarded-For: 10.9.8.6",
+        "X-Forwarded-Proto: https",
+        "Forwarded: for=1.2.3.4",
+    )
+    spoofed = "".join(f"{claim}\r\n" for claim in claims)
+    async with backend() as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+        data.received.clear()
+        await front.get("/ws", UPGRADE + spoofed)
+        await front.get("/v1/endpoints", spoofed)
+        for head in (server.heads[0], data.heads[0]):
+            assert field(head, "X-Forwarded-For") == ["127.0.0.1"]
+            assert field(head, "X-Forwarded-Proto") == ["http"]
+            assert field(head, "Forwarded") == []
+
+
+async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_one_ends(tmp_path: Path) -> None:
+    async with backend() as server, nginx(tmp_path, 1, server.port) as front, contextlib.AsyncExitStack() as stack:
+        for _ in range(50):
+            reader, writer = await stack.enter_async_context(front.connected())
+            writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        assert status(await front.get("/ws", UPGRADE)) == 429
+        writer.close()
+        async with asyncio.timeout(10):
+            while status(await front.get("/ws", UPGRADE)) != 101:
+                await asyncio.sleep(0.02)
+
+
+async def test_address_that_connects_too_quickly_gets_429(tmp_path: Path) -> None:
+    async with backend() as server, nginx(tmp_path, 1, server.port, connects_per_s=1) as front:
+        answers = Counter([status(await front.get("/ws", UPGRADE)) for _ in range(10)])
+        assert answers[101] >= 3
+        assert answers[429] >= 4
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "expected"),
+    [("/v1/data", 1024 * 1024, 200), ("/v1/data", 2 * 1024 * 1024, 413), ("/v1/data/a", 64 * 1024, 200),
+     ("/v1/data/a", 256 * 1024, 413), ("/ws", 4096, 413)],
+)  # fmt: skip
+async def test_bodies_are_bounded_and_never_touch_the_disk(tmp_path: Path, path: str, size: int, expected: int) -> None:
+    async with backend(OK) as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+        async with front.connected() as (reader, writer):
+            writer.write(f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode())
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"x" * size)
+                await writer.drain()
+            assert status((await reader.readuntil(b"\r\n\r\n")).decode()) == expected
+        if expected == 200:
+            assert data.received[-1].endswith(b"\r\n\r\n" + b"x" * size)
+        assert "buffered to a temporary file" not in front.log.read_text()
+
+
+async def test_query_of_a_request_is_not_logged_even_when_every_server_is_gone(tmp_path: Path) -> None:
+    with unused(3) as dead:
+        async with nginx(tmp_path, *dead) as front:
+            assert status(await front.get("/ws?token=secret", UPGRADE)) == 502
+            assert status(await front.get("/page?token=secret")) == 502
+            assert "secret" not in front.log.read_text()
+
+
+async def test_header_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    async with backend(OK) as data, nginx(tmp_path, data.port, 1) as front:
+        assert status(await front.get("/", f"X-Large: {'x' * 10_000}\r\n")) == 400

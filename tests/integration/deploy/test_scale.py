@@ -1,0 +1,116 @@
+"""Servers behind nginx: clients that stay, clients that move, and what nginx leaves alone."""
+
+import os
+import signal
+from pathlib import Path
+
+import httpx
+
+from deploy.ports import is_free
+from tests.integration.deploy.running import PATIENCE_S, alive, diem, eventually, needs_nginx, up
+from tests.integration.deploy.visiting import children_of, clients, put, put_when_possible, scale
+
+pytestmark = needs_nginx
+
+
+async def test_servers_come_and_go_while_clients_of_the_others_stay(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "2") as running:
+        nginx = running.pids()["nginx"]
+        async with clients(running, 2) as (one, other):
+            status = await running.until_status(
+                lambda s: sum((e["report"] or {}).get("clients", 0) for e in s.values()) == 2
+            )
+            assert status["websocket-1"]["report"]["clients"] == status["websocket-2"]["report"]["clients"] == 1
+
+            both = {"data", "broadcast", "nginx", "websocket-1"}
+            assert await scale(running, 3) == both | {"websocket-2", "websocket-3"}
+            assert one.closed == other.closed == []
+
+            assert await scale(running, 1) == both
+            await eventually(lambda: bool(one.closed or other.closed))
+            moved, stayed = (one, other) if one.closed else (other, one)
+            assert moved.closed == [1012]
+            await running.until_status(lambda s: s["websocket-1"]["report"]["clients"] == 2)
+
+            version = await put(running, 1)
+            await eventually(lambda: version in stayed.versions and version in moved.versions)
+            assert stayed.closed == []
+        assert running.pids()["nginx"] == nginx
+        assert not any("died" in line for line in running.output)
+
+
+async def test_number_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--max-servers", "2"):
+        code, out, err = await diem("scale", "3", cwd=tmp_path)
+        assert (code, out) == (1, "")
+        assert (
+            err == "diem: the running diem did not do it: it runs 1 to 2 servers, not 3 (see diem up --max-servers)\n"
+        )
+
+
+async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+        port = running.described()["processes"][2]["ports"]["public"]
+        master = running.pids()["nginx"]
+        workers = children_of(master)
+        assert workers
+        async with clients(running, 1) as (client,):
+            os.kill(master, signal.SIGKILL)
+            await eventually(lambda: running.pids().get("nginx") not in {None, master})
+            await eventually(lambda: not any(alive(pid) for pid in workers))
+            await eventually(lambda: bool(client.closed))
+            version = await put_when_possible(running, 1)
+            await eventually(lambda: version in client.versions)
+        status = await running.status()
+        assert status["nginx"]["restarts"] == 1
+    assert is_free(port)
+
+
+async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+        port = running.described()["processes"][2]["ports"]["public"]
+        workers = children_of(running.pids()["nginx"])
+        running.process.kill()
+        await running.process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in workers), seconds=5)
+        assert is_free(port)
+
+
+async def test_all_to_all_runs_several_servers_too(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "all-to-all", "--servers", "2") as running, clients(running, 2) as both:
+        status = await running.status()
+        assert list(status) == ["data", "nginx", "websocket-1", "websocket-2"]
+        assert [status[name]["report"]["clients"] for name in ("websocket-1", "websocket-2")] == [1, 1]
+        version = await put(running, 1)
+        await eventually(lambda: all(version in client.versions for client in both))
+
+
+async def test_page_and_data_are_reached_through_nginx_and_nothing_internal_is(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+        described = running.described()
+        page = described["urls"]["page"].replace("127.0.0.1", "localhost")
+        internal = next(p["urls"]["internal"] for p in described["processes"] if p["name"] == "data")
+        key = {"Authorization": f"Bearer {(tmp_path / '.diem' / 'internal.key').read_text().strip()}"}
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+            assert (await http.get(f"{page}v1/endpoints")).status_code == 200
+            servers = (await http.get(f"{page}config.json")).json()["servers"]
+            assert servers == [{"port": httpx.URL(page).port, "path": "/ws"}]
+            for path in ("metrics", "status", "feed", "livez", "readyz"):
+                assert (await http.get(f"{page}{path}", headers=key)).status_code == 404
+            assert (await http.get(f"{internal}/status", headers=key)).status_code == 200
+            spoofed = await http.get(f"{page}v1/endpoints", headers={"Host": "evil.example"})
+            assert spoofed.status_code in {400, 403, 421}
+
+
+async def test_setting_for_one_process_reaches_that_one_alone(tmp_path: Path) -> None:
+    setting = "websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:9/feed"
+    code, out, err = await diem(
+        *("up", "--free-ports", "--mode", "x-broadcast", "--set", "websocket-2:DIEM_NONSENSE=1", "--quiet"),
+        cwd=tmp_path,
+    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "websocket-2 does not start: DIEM_NONSENSE: no such setting" in err
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--set", setting) as running:
+        code, _, err = await diem("scale", "2", "--time-factor", "0.1", cwd=tmp_path)
+        assert (code, err) == (1, "diem: the running diem did not do it: not as asked after 6 s: websocket-2\n")
+        assert (await running.status())["websocket-1"]["report"]["live"]

@@ -1,0 +1,97 @@
+"""Mode x as a user starts it: Data Service, Kafka, bridges, servers and nginx, all of them real."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from deploy.kafka.program import Program
+from tests.integration.deploy.running import Running, alive, diem, eventually, fine, needs_nginx, up
+from tests.integration.deploy.visiting import children_of, clients, put, scale
+
+pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
+
+BASE = {"kafka-1", "data", "nginx"}
+
+
+async def test_everything_starts_takes_more_and_fewer_servers_and_stops_in_order(
+    tmp_path: Path, kafka_program: Program
+) -> None:
+    async with up(tmp_path, "--mode", "x", "--servers", "2") as running:
+        names = ["kafka-1", "data", "bridge-1", "bridge-2", "nginx", "websocket-1", "websocket-2"]
+        assert list(running.pids()) == names
+        async with clients(running, 2) as (one, other):
+            version = await put(running, 1)
+            await eventually(lambda: version in one.versions and version in other.versions)
+
+            assert await scale(running, 3) == {*names, "bridge-3", "websocket-3"}
+            assert one.closed == other.closed == []
+            assert await scale(running, 1) == BASE | {"bridge-1", "websocket-1"}
+            await eventually(lambda: bool(one.closed or other.closed))
+            moved, stayed = (one, other) if one.closed else (other, one)
+            assert moved.closed == [1012]
+            version = await put(running, 2)
+            await eventually(lambda: version in one.versions and version in other.versions)
+            assert stayed.closed == []
+
+        last = running.pids()
+        running.process.send_signal(signal.SIGINT)
+        await eventually(lambda: running.process.returncode is not None)
+        assert running.process.returncode == 0
+        assert not any(alive(pid) for pid in last.values())
+        assert not any("was killed" in line for line in running.output), running.output
+
+
+async def test_whatever_is_killed_comes_back_and_what_was_written_meanwhile_arrives(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x", "--servers", "1") as running, clients(running, 1) as (client,):
+        for value, name in enumerate(("bridge-1", "websocket-1", "kafka-1", "data")):
+            await running.until_status(fine)
+            before = running.pids()[name]
+            os.kill(before, signal.SIGKILL)
+            await replaced(running, name, before)
+            if name == "data":
+                await running.until_status(fine)
+            version = await put(running, value)
+            await client.sees(version)
+
+
+async def test_killed_diem_up_takes_everything_along_and_the_next_one_goes_on_with_the_data(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x", "--servers", "1") as running:
+        version = await put(running, 1)
+        pids = [*running.pids().values(), *children_of(running.pids()["nginx"])]
+        running.process.kill()
+        await running.process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in pids), seconds=10)
+    async with up(tmp_path, "--mode", "x", "--servers", "1") as running:
+        assert await said_at_subscription(running) == version
+
+
+async def test_three_brokers_outlive_the_loss_of_one(tmp_path: Path) -> None:
+    async with (
+        up(tmp_path, "--mode", "x", "--servers", "1", "--brokers", "3") as running,
+        clients(running, 1) as (client,),
+    ):
+        assert {"kafka-1", "kafka-2", "kafka-3"} < set(running.pids())
+        version = await put(running, 1)
+        await client.sees(version)
+        os.kill(running.pids()["kafka-2"], signal.SIGKILL)
+        version = await put(running, 2)
+        await client.sees(version)
+
+
+async def test_number_of_brokers_cannot_change_under_the_data(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x", "--servers", "1"):
+        pass
+    code, _, err = await diem("up", "--mode", "x", "--free-ports", "--brokers", "3", cwd=tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is of one broker, not of 3 brokers" in err
+
+
+async def replaced(running: Running, name: str, before: int) -> None:
+    await eventually(lambda: running.pids().get(name) not in {None, before})
+
+
+async def said_at_subscription(running: Running) -> int | None:
+    async with clients(running, 1) as (client,):
+        return next(event.version for event in client.seen if event.kind == "subscribed")

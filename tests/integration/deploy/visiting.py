@@ -1,0 +1,83 @@
+"""Clients that come through nginx, and the commands that a person gives meanwhile."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from diem.links.client import Event, UpdatesClient
+from tests.integration.deploy.running import PATIENCE_S, Running, diem, eventually, fine
+
+NAME = "/my/endpoint"
+DECLARED = ("--unit", "MW", "--resolution", "PT1H")
+
+
+class Client:
+    """A client that came through nginx, and everything that it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    @property
+    def closed(self) -> list[int | None]:
+        return [event.code for event in self.seen if event.kind == "closed"]
+
+    @property
+    def versions(self) -> list[int | None]:
+        return [event.version for event in self.seen if event.kind == "update" and event.endpoint == NAME]
+
+    async def sees(self, version: int) -> None:
+        """Wait for an update."""
+        await eventually(lambda: version in self.versions)
+
+    async def follow(self, url: str, origin: str) -> None:
+        async with UpdatesClient(url, origin=origin) as client:
+            await client.subscribe({NAME: None})
+            async for event in client:
+                self.seen.append(event)
+
+
+@contextlib.asynccontextmanager
+async def clients(running: Running, count: int) -> AsyncIterator[list[Client]]:
+    """Clients that are subscribed through nginx, with the origin of the page that nginx serves."""
+    urls = running.described()["urls"]
+    (url,) = urls["websocket"]
+    origin = urls["page"].rstrip("/").replace("127.0.0.1", "localhost")
+    made = [Client() for _ in range(count)]
+    tasks = [asyncio.create_task(client.follow(url, origin)) for client in made]
+    try:
+        await eventually(lambda: all(any(event.kind == "subscribed" for event in client.seen) for client in made))
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def put(running: Running, value: int) -> int:
+    """Store a dataset through nginx and return its version."""
+    csv = f"time,value\n2026-01-01T00:00:00Z,{value}\n".encode()
+    code, out, err = await diem("put", NAME, "-", *DECLARED, cwd=running.cwd, stdin=csv)
+    assert code == 0, err
+    return int(out.split()[-1])
+
+
+async def scale(running: Running, servers: int) -> set[str]:
+    """Scale, and return the names of what runs then."""
+    code, out, err = await diem("scale", str(servers), cwd=running.cwd)
+    assert code == 0, err
+    assert out.startswith(f"{servers} servers, ")
+    status = await running.status()
+    assert fine(status)
+    return set(status)
+
+
+async def put_when_possible(running: Running, value: int) -> int:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(AssertionError):
+                return await put(running, value)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any, ClassVar, Final, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -27,12 +27,14 @@ from aiokafka.protocol.types import (
 
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.options import KafkaOptions
+from diem.kafka.refusal import why
 
 METADATA: Final = 3
 CONNECT_WITHIN_S: Final = 10.0
 REQUEST_TIMEOUT_MS: Final = 5000
 _UNKNOWN_TOPIC: Final = 3
 _NO_LEADER: Final = 5
+_NOT_ALLOWED: Final = 29
 
 
 class Partition(NamedTuple):
@@ -79,11 +81,14 @@ async def describe(client: AIOKafkaClient, *topics: str) -> Cluster:
         async with asyncio.timeout(2 * REQUEST_TIMEOUT_MS / 1000):
             answer = await client.send(node, request)
     except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable(_servers(client), f"{type(error).__name__} {error}".strip()) from error
+        reason = await _why(client, node) if isinstance(error, NodeNotReadyError) else ""
+        raise KafkaUnavailable(_servers(client), reason or f"{type(error).__name__} {error}".strip()) from error
     found = {}
     for code, name, topic_id, _internal, partitions, _operations, _tags in answer.topics:
         if code == _UNKNOWN_TOPIC:
             continue
+        if code == _NOT_ALLOWED:
+            raise KafkaUnavailable(_servers(client), f"this user has no rights to topic {name}")
         if code not in (0, _NO_LEADER):
             raise KafkaUnavailable(_servers(client), f"topic {name} cannot be described now (error {code})")
         found[name] = Topic(name, str(topic_id), {part[1]: _partition(part) for part in partitions})
@@ -104,9 +109,11 @@ async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> 
         try:
             async with asyncio.timeout(within):
                 await client.bootstrap()
-        except (KafkaError, OSError, TimeoutError) as error:
-            reason = "no broker answers" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            raise KafkaUnavailable(options.bootstrap_servers, reason) from error
+        except TimeoutError as error:
+            raise KafkaUnavailable(options.bootstrap_servers, "no broker answers") from error
+        except (KafkaError, OSError) as error:
+            reason = await why(client, [(host, port) for host, port, _family in client.hosts])
+            raise KafkaUnavailable(options.bootstrap_servers, reason or str(error) or type(error).__name__) from error
         yield client
     finally:
         with suppress(KafkaError, OSError, TimeoutError):
@@ -117,6 +124,11 @@ async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> 
 def _servers(client: AIOKafkaClient) -> str:
     servers = client._bootstrap_servers  # noqa: SLF001  # it has no public name
     return servers if isinstance(servers, str) else ",".join(servers)
+
+
+async def _why(client: AIOKafkaClient, node: int) -> str:
+    broker = client.cluster.broker_metadata(node)
+    return "" if broker is None else await why(client, [(broker.host, broker.port)])
 
 
 def _partition(part: tuple[Any, ...]) -> Partition:

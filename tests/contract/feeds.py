@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
+from diem.kafka.options import KafkaOptions
 from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
@@ -15,6 +16,7 @@ from services.broadcast import main as broadcast
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.datasets import Point, build
 from services.data.store import Store
+from tests.support.bridging import bridging, updates_topic
 from tests.support.ports import free_port
 from tests.support.small import MemoryFeed
 
@@ -127,6 +129,24 @@ async def node(directory: Path) -> AsyncIterator[FeedUnderTest]:
             tasks.create_task(broadcast.main(settings, life))
             yield Node()
             life.stop("test is over")
+
+
+@contextlib.asynccontextmanager
+async def bridge(directory: Path, options: KafkaOptions) -> AsyncIterator[FeedUnderTest]:
+    """A bridge that reads a topic of one partition, so that it has one name, as the others have."""
+    async with updates_topic(options, partitions=1) as topic, bridging(directory, options) as running:
+
+        class Bridge:
+            url, key = running.url, running.key
+
+            async def put(self, *names: str) -> None:
+                await topic.put(*names)
+
+            async def wipe(self) -> None:
+                await topic.delete()
+                await topic.create()
+
+        yield Bridge()
 
 
 FEEDS: dict[str, Opener] = {"memory": memory, "store": store, "broadcast": node}

@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 from diem.fanout.state import FeedState
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
-from tests.contract.feeds import FEEDS, FeedUnderTest
+from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge
 
 
 class Recorder:
@@ -27,6 +27,7 @@ class Recorder:
         self.beats = 0
         self.caught_up_times = 0
         self.dropped: list[bytes] = []
+        self.resynced: list[str] = []
 
     def resume(self) -> feed.Resume:
         return self.state.resume()
@@ -43,6 +44,9 @@ class Recorder:
         self.caught_up_times += 1
         self.dropped += self.state.caught_up_with(name).dropped
 
+    def resync(self, message: feed.Resync) -> None:
+        self.resynced += message.endpoints
+
     def beat(self) -> None:
         self.beats += 1
 
@@ -51,9 +55,18 @@ class Recorder:
         return {endpoint.decode() for endpoint in self.state.retained}
 
 
-@pytest.fixture(params=list(FEEDS))
-async def source(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedUnderTest]:
-    async with FEEDS[request.param](tmp_path) as under_test:
+@pytest.fixture(params=[*FEEDS, "bridge"])
+def opener(request: pytest.FixtureRequest) -> Opener:
+    # Not in the fixture below: Kafka is started by a loop of its own.
+    if request.param == "bridge":
+        options = request.getfixturevalue("kafka_options")
+        return lambda directory: bridge(directory, options)
+    return FEEDS[request.param]
+
+
+@pytest.fixture
+async def source(opener: Opener, tmp_path: Path) -> AsyncIterator[FeedUnderTest]:
+    async with opener(tmp_path) as under_test:
         yield under_test
 
 

@@ -1,0 +1,131 @@
+"""aiokafka's consumer with a bound on every wait: opening, the ends of the logs, commits and stopping."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from bridge.fetched import abandon
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.options import KafkaOptions
+
+FETCH_BYTES: Final = 16 << 20
+"""Bytes in one answer of a broker, and in all that is fetched ahead."""
+PARTITION_BYTES: Final = 1 << 20
+LEAST_PARTITION_BYTES: Final = 128 << 10
+"""The topic's ``max.message.bytes``: with less, each answer would hold one batch anyhow."""
+FETCH_WAIT_MS: Final = 500
+"""An idle broker answers so often, which is what tells that it is alive."""
+REQUEST_TIMEOUT_MS: Final = 10_000
+OPEN_WITHIN: Final = 15.0
+ASK_WITHIN: Final = 10.0
+STOP_WITHIN: Final = 3.0
+COMMIT_WITHIN: Final = 5.0
+
+FAULTS: Final = (KafkaError, KafkaUnavailable, OSError, TimeoutError)
+"""What Kafka can do to a bridge: tried again for ever."""
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition that the feed calls ``name``."""
+    topic, _, number = name.rpartition("/")
+    return TopicPartition(topic, int(number))
+
+
+def name_of(partition: TopicPartition) -> str:
+    """What the feed calls a partition."""
+    return f"{partition.topic}/{partition.partition}"
+
+
+@contextlib.asynccontextmanager
+async def consuming(options: KafkaOptions, group: str, partitions: int) -> AsyncIterator[AIOKafkaConsumer]:
+    """A connected consumer without an assignment, to read that many ``partitions``.
+
+    What it holds at once is bounded: about 16 MiB taken, as much fetched ahead, and one answer of each broker under
+    way. Leaving takes at most 4 s, in whatever state the cluster is.
+    """
+    consumer = AIOKafkaConsumer(
+        **options.client_arguments(),
+        client_id=group,
+        group_id=group,
+        enable_auto_commit=False,
+        # Where to begin is the reader's to say: an offset out of range must be an error, never a new start.
+        auto_offset_reset="none",
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        fetch_max_bytes=FETCH_BYTES,
+        max_partition_fetch_bytes=max(LEAST_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+    )
+    try:
+        async with asyncio.timeout(OPEN_WITHIN):
+            await consumer.start()
+        yield consumer
+    finally:
+        await _stop(consumer)
+
+
+async def _stop(consumer: AIOKafkaConsumer) -> None:
+    try:
+        async with asyncio.timeout(STOP_WITHIN):
+            await consumer.stop()
+    except FAULTS as error:
+        structlog.get_logger("bridge").warning("consumer does not stop, abandoned", error=type(error).__name__)
+        await abandon(consumer)
+
+
+async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Begin and end offset of each partition.
+
+    Raises:
+        KafkaError, TimeoutError: the brokers do not say.
+    """
+    partitions = [partition_of(name) for name in names]
+    async with asyncio.timeout(ASK_WITHIN):
+        begins = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(partitions)
+    return {name: (begins[each], ends[each]) for name, each in zip(names, partitions, strict=True)}
+
+
+def assign(consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
+    """Read these partitions from these positions.
+
+    Without a pause in between: a partition without a position would be read from its committed offset.
+    """
+    partitions = {partition_of(name): next_ for name, next_ in positions.items()}
+    consumer.assign(list(partitions))
+    for partition, next_ in partitions.items():
+        consumer.seek(partition, next_)
+
+
+class Commits:
+    """Writes positions as progress marks for lag tools; nothing ever starts from them."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._task: asyncio.Task[None] | None = None
+        self._marked: dict[str, int] = {}
+
+    def mark(self, consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
+        """Commit in the background, unless the last commit is still under way or nothing has moved."""
+        changed = {name: next_ for name, next_ in positions.items() if self._marked.get(name) != next_}
+        if changed and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._commit(consumer, changed))
+
+    async def close(self) -> None:
+        """Wait for the commit that is under way: at most a moment, for it is not important."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=0.5)
+            self._task.cancel()
+
+    async def _commit(self, consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
+        try:
+            async with asyncio.timeout(COMMIT_WITHIN):
+                await consumer.commit({partition_of(name): next_ for name, next_ in positions.items()})
+        except FAULTS:
+            self.failures += 1
+        else:
+            self._marked.update(positions)

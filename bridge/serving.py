@@ -1,0 +1,123 @@
+"""The serving end of a bridge: exactly one reader has the link (docs/protocol.md section 2)."""
+
+import asyncio
+import contextlib
+import time
+from typing import Final
+
+import structlog
+
+from bridge.link import Link
+from bridge.session import Session, Shared
+from diem.links.feed_server import GIVE_UP_AFTER, PING_EVERY
+from diem.links.internal import InternalConnection
+from diem.protocol import feed
+from diem.protocol.codes import Close
+
+LOOK_EVERY: Final = 1.0
+LIVE_WITHIN: Final = 3.0
+"""Seconds after a beat in which a bridge is called live."""
+
+
+class Serving:
+    """Takes readers (a ``FeedEnd``): the last that has come has the link, and is served by a session."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.link: Link | None = None
+        self.session: Session | None = None
+        self._shared = shared
+        self._heard: dict[InternalConnection, float] = {}
+        self._stopping = asyncio.Event()
+        self._sessions: asyncio.TaskGroup | None = None
+        self._log = structlog.get_logger("bridge")
+
+    @property
+    def accepting(self) -> bool:
+        """Whether readers are taken now: the topic is known."""
+        return not self._stopping.is_set() and self._sessions is not None and self._shared.watch.source is not None
+
+    @property
+    def live(self) -> bool:
+        """Whether the reader hears beats."""
+        return self.link is not None and time.monotonic() - self._shared.beaten < LIVE_WITHIN
+
+    async def run(self) -> None:
+        """Run the sessions and give up silent readers, until stopped; sessions take leave of Kafka within 4 s."""
+        ticks = 0
+        async with asyncio.TaskGroup() as self._sessions:
+            while not self._stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._stopping.wait()
+                ticks += 1
+                self._look(ping=ticks % int(PING_EVERY / LOOK_EVERY) == 0)
+
+    def _look(self, *, ping: bool) -> None:
+        now = time.monotonic()
+        for connection, heard in list(self._heard.items()):
+            if connection.alive:
+                self._heard[connection], connection.alive = now, False
+            elif now - heard >= GIVE_UP_AFTER:
+                self._log.warning("feed reader silent, link cut", peer=connection.peer)
+                connection.abort()
+            if ping:
+                connection.ping()
+
+    def source_changed(self) -> None:
+        """The topic is another one, or has more partitions: a reader of another one is sent away."""
+        if self.session is not None and self.link is not None and self.session.source != self._shared.watch.source:
+            self.link.connection.close(Close.RESTART, "the topic is another one")
+            self.link.end()
+
+    def stop(self) -> None:
+        """Take no more readers and close the link."""
+        self._stopping.set()
+        if self.link is not None:
+            self.link.connection.close(Close.GOING_AWAY)
+            self.link.end()
+
+    # FeedEnd
+
+    def opened(self, connection: InternalConnection) -> None:
+        """A reader has connected: it gets the link, and speaks first."""
+        self._heard[connection] = time.monotonic()
+        if self.link is not None:
+            self._log.warning("another reader has dialled, the first is sent away", peer=connection.peer)
+            self.link.connection.close(Close.BAD_REQUEST, "replaced")
+            self._forget(self.link)
+        self.link = Link(connection)
+
+    def received(self, connection: InternalConnection, data: bytes) -> None:
+        """Take the reader's ``resume``; anything else is an error."""
+        link, source = self.link, self._shared.watch.source
+        if link is None or link.connection is not connection or self._sessions is None:
+            return
+        if source is None:
+            connection.close(Close.RESTART, "the topic is gone")
+            return
+        try:
+            message = feed.decode(data)
+        except feed.FeedError as error:
+            connection.close(Close.BAD_REQUEST, str(error)[:100])
+            return
+        if not isinstance(message, feed.Resume) or link.session is not None:
+            connection.close(Close.BAD_REQUEST, "expected one resume")
+            return
+        self.session = Session(link, source, message, self._shared)
+        link.session = self._sessions.create_task(self.session.run())
+
+    def resumed(self, connection: InternalConnection) -> None:
+        """The reader takes data again."""
+        if self.link is not None and self.link.connection is connection:
+            self.link.resumed()
+
+    def closed(self, connection: InternalConnection) -> None:
+        """A reader is gone."""
+        self._heard.pop(connection, None)
+        if self.link is not None and self.link.connection is connection:
+            self._forget(self.link)
+
+    def _forget(self, link: Link) -> None:
+        link.end()
+        self.link = self.session = None
+        self._shared.fault = None

@@ -1,0 +1,393 @@
+"""A bridge against a real broker (docs/protocol.md sections 2 and 3; the feed's contract is in tests/contract)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from bridge import fetched, positions, session
+from bridge.consumer import assign
+from bridge.fetched import Fetched
+from deploy.kafka.cluster import LocalCluster
+from diem.fanout.state import FeedState
+from diem.kafka.options import KafkaOptions
+from diem.protocol import feed
+from diem.protocol.update import encode
+from tests.support.bridging import Heard, Running, UpdatesTopic, bridging, until, updates_topic
+
+
+@pytest.fixture
+async def topic(kafka_options: KafkaOptions) -> AsyncIterator[UpdatesTopic]:
+    async with updates_topic(kafka_options) as made:
+        yield made
+
+
+@pytest.fixture
+async def running(topic: UpdatesTopic, tmp_path: Path) -> AsyncIterator[Running]:
+    async with bridging(tmp_path, topic.options) as bridge:
+        yield bridge
+
+
+@contextlib.asynccontextmanager
+async def raw(running: Running) -> AsyncIterator[ClientConnection]:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                connection = await connect(
+                    running.url,
+                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
+                    additional_headers={"Authorization": running.key.header},
+                    proxy=None,
+                    compression=None,
+                )
+                break
+            except InvalidStatus as error:
+                assert error.response.status_code == 503
+                await asyncio.sleep(0.05)
+    async with connection:
+        yield connection
+
+
+async def becomes(running: Running, within: float = 10.0, **expected: Any) -> dict[str, Any]:
+    async with asyncio.timeout(within):
+        while True:
+            status = await running.status()
+            if {name: status[name] for name in expected} == expected:
+                return status
+            await asyncio.sleep(0.05)
+
+
+async def test_every_partition_catches_up_once_the_empty_ones_too_and_a_beat_follows(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    await topic.put("/a")
+    heard = Heard()
+    async with running.reading(heard):
+        await until(lambda: heard.beats)
+        await topic.put("/a", "/b", "/c")
+        await until(lambda: heard.names == {"/a", "/b", "/c"})
+        await until(lambda: len(heard.beats) >= 3)
+        status = await running.status()
+    assert sorted(heard.caught_up_names()) == [f"{topic.name}/{number}" for number in range(4)]
+    assert heard.state.source == status["source"]
+    assert {name: status[name] for name in ("ready", "live", "reader", "partitions", "position", "lag", "bad")} == {
+        "ready": True, "live": True, "reader": True, "partitions": 4, "position": 4, "lag": 0, "bad": 0,
+    }  # fmt: skip
+
+
+async def test_positions_are_committed_and_are_never_where_reading_starts(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    await topic.put(*(f"/{n}" for n in range(50)))
+    first = Heard()
+    parts = [TopicPartition(topic.name, number) for number in range(4)]
+    async with (
+        AIOKafkaConsumer(
+            **topic.options.client_arguments(), group_id=topic.options.names.x_group(1), enable_auto_commit=False
+        ) as group,
+        running.reading(first),
+    ):
+        await until(lambda: len(first.names) == 50)
+        async with asyncio.timeout(10):
+            while sum([await group.committed(part) or 0 for part in parts]) < 50:
+                await asyncio.sleep(0.1)
+    again = Heard()
+    async with running.reading(again):
+        await until(lambda: again.state.caught_up)
+        assert again.records == 50
+
+
+async def test_a_reader_goes_on_at_its_positions_and_a_name_it_does_not_know_starts_at_the_beginning(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    await topic.put(*(f"/{n}" for n in range(50)))
+    heard = Heard()
+    async with running.reading(heard):
+        await until(lambda: heard.state.caught_up)
+    unknown = f"{topic.name}/2"
+    del heard.state._logs[unknown]
+    before = heard.records
+    async with running.reading(heard):
+        await until(lambda: heard.state.caught_up and unknown in heard.state.positions)
+    assert heard.records - before == sum(topic.partition(f"/{n}") == 2 for n in range(50))
+
+
+async def test_a_position_beyond_the_end_of_a_log_starts_that_log_over(topic: UpdatesTopic, running: Running) -> None:
+    await topic.put(*(f"/{n}" for n in range(20)))
+    name = f"{topic.name}/1"
+    source = (await becomes(running, ready=True))["source"]
+    async with raw(running) as connection:
+        positions_ = {f"{topic.name}/{number}": 0 for number in range(4)} | {name: 999}
+        await connection.send(orjson.dumps({"type": "resume", "source": source, "positions": positions_}), text=True)
+        state = FeedState()
+        state.hello(source, list(positions_))
+        async with asyncio.timeout(10):
+            while len(state.retained) < 20:
+                message = await connection.recv()
+                if isinstance(message, bytes):
+                    state.apply(feed.decode_batch(message))
+
+
+async def test_the_greatest_version_of_a_log_is_what_a_reader_gets(topic: UpdatesTopic, running: Running) -> None:
+    v = topic.version
+    await topic.write(*((b"/a", encode("/a", version, v), 0) for version in (v + 8, v + 9, v + 8)))
+    heard = Heard()
+    async with running.reading(heard):
+        await until(lambda: heard.state.caught_up)
+        assert heard.state.retained[b"/a"].version == v + 9
+
+
+async def test_a_second_reader_gets_the_link_and_the_first_is_sent_away(topic: UpdatesTopic, running: Running) -> None:
+    await topic.put("/a")
+    async with raw(running) as first:
+        await first.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
+        assert orjson.loads(await first.recv())["type"] == "hello"
+        second = Heard()
+        async with running.reading(second):
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await first.recv()
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4500, "replaced")
+            await until(lambda: second.names == {"/a"} and len(second.beats) >= 2)
+
+
+async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_within_a_second(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    heard = Heard()
+    async with running.reading(heard):
+        await until(lambda: heard.beats)
+        good = encode("/good", topic.version, topic.version)
+        await topic.write(
+            (b"/bad", b"\x00\xff not json", 0),
+            (b"not a name", b"x" * 2000, 0),
+            # A compacted topic takes no record without a key.
+            (b"/good", None, 0),
+            (b"/good", good, 0),
+        )
+        await until(lambda: "/good" in heard.names, within=1.0)
+        assert heard.resynced == ["/bad"]
+        assert heard.state.positions[f"{topic.name}/0"] == 4
+        assert (await running.status())["bad"] == 2
+        metrics = _metrics((await running.get("/metrics")).text)
+    assert metrics["diem_updates_received_total"] == 4
+    assert metrics["diem_updates_bad_total"] == 2
+    assert metrics["diem_updates_tombstones_total"] == 1
+    assert metrics["diem_feed_changes_sent_total"] == 1
+    assert metrics[f'diem_feed_position{{name="{topic.name}/0"}}'] == 4
+
+
+def _metrics(text: str) -> dict[str, float]:
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+async def test_more_partitions_are_announced_and_read_from_their_beginning(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    await topic.put(*(f"/{n}" for n in range(20)))
+    heard = Heard()
+    async with running.reading(heard) as reader:
+        await until(lambda: heard.beats)
+        await topic.grow(6)
+        await topic.put(*(f"/new/{n}" for n in range(50)))
+        await until(lambda: len(heard.names) == 70 and heard.state.caught_up, within=25)
+        assert reader.connects == 1
+        beats = len(heard.beats)
+        await until(lambda: len(heard.beats) > beats)
+    hellos = [each for each in heard.said if isinstance(each, feed.Hello)]
+    assert [len(hello.names) for hello in hellos] == [4, 6]
+    assert sorted(heard.caught_up_names()) == sorted(hellos[-1].names)
+    assert heard.records == 70, "nothing is read twice"
+
+
+async def test_without_a_reader_nothing_is_consumed(topic: UpdatesTopic, running: Running) -> None:
+    heard = Heard()
+    async with running.reading(heard):
+        await until(lambda: heard.beats)
+    await becomes(running, reader=False, lag=None)
+    await topic.put("/a")
+    await asyncio.sleep(1.5)  # longer than a poll and a look
+    assert _metrics((await running.get("/metrics")).text)["diem_updates_received_total"] == 0
+    async with running.reading(heard):
+        await until(lambda: heard.names == {"/a"})
+
+
+async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything_later(
+    topic: UpdatesTopic, running: Running
+) -> None:
+    names = [f"/{n}".ljust(250, "x") for n in range(40_000)]
+    for start in range(0, len(names), 2000):
+        await topic.put(*names[start : start + 2000])
+    async with raw(running) as connection:
+        await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
+        await connection.recv()
+        connection.transport.pause_reading()
+        await until_still(running)
+        status = await running.status()
+        assert 0 <= status["position"] < len(names) * 0.75, "what is not read stays in Kafka"
+        connection.transport.resume_reading()
+        state = FeedState()
+        state.hello("", [f"{topic.name}/{number}" for number in range(4)])
+        async with asyncio.timeout(30):
+            while len(state.retained) < len(names):
+                message = await connection.recv()
+                if isinstance(message, bytes):
+                    state.apply(feed.decode_batch(message))
+
+
+async def until_still(running: Running) -> None:
+    """Until the position has not moved for half a second."""
+    seen: list[int] = []
+    async with asyncio.timeout(10):
+        while len(seen) < 6 or len(set(seen[-6:])) > 1 or not seen[-1]:
+            seen.append((await running.status())["position"])
+            await asyncio.sleep(0.1)
+
+
+async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: Running) -> None:
+    async with raw(running) as connection:
+        await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
+        await connection.recv()
+        connection.transport.pause_reading()
+        assert (await running.status())["reader"]
+        await becomes(running, reader=False, within=9)
+        connection.transport.abort()
+
+
+async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
+    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls = iter([OffsetOutOfRangeError({TopicPartition(topic.name, 0): 5})])
+
+    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
+        for error in polls:
+            raise error
+        return await fetched.poll(consumer, seconds)
+
+    monkeypatch.setattr(session, "poll", poll)
+    await topic.put("/a")
+    heard = Heard()
+    async with running.reading(heard) as reader:
+        await until(lambda: heard.names == {"/a"} and heard.beats)
+        assert reader.connects == 2
+        assert (await running.status())["recreated"] == 0
+
+
+async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_noticing_more_than_silence(
+    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck: list[AIOKafkaConsumer] = []
+    standing = asyncio.Event()
+
+    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
+        if consumer in stuck:
+            standing.set()
+            await asyncio.sleep(seconds)
+            return []
+        return await fetched.poll(consumer, seconds)
+
+    monkeypatch.setattr(session, "poll", poll)
+    monkeypatch.setattr(positions, "STALLED_AFTER", 4.0)
+    opened: list[AIOKafkaConsumer] = []
+
+    def assigning(consumer: AIOKafkaConsumer, next_: dict[str, int]) -> None:
+        opened.append(consumer)
+        assign(consumer, next_)
+
+    monkeypatch.setattr(session, "assign", assigning)
+    await topic.put("/a")
+    heard = Heard()
+    async with running.reading(heard) as reader:
+        await until(lambda: heard.beats)
+        stuck += opened
+        await standing.wait()
+        stood = time.monotonic()
+        await topic.put("/b")
+        await until(lambda: heard.names == {"/a", "/b"}, within=15)
+        assert time.monotonic() - stood >= 3.0
+        assert not [at for at in heard.beats if stood + 2.5 < at < stood + 4.0], "a standstill does not beat"
+        assert (await running.status())["recreated"] == 1
+        assert heard.records == 2, "it goes on where the last one stopped"
+        assert reader.connects == 1
+        assert len(heard.caught_up_names()) == 4
+
+
+async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_once_the_topic_is_there(
+    kafka_program: Any, kafka_options: KafkaOptions, tmp_path: Path
+) -> None:
+    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
+    await cluster.start()
+    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="x.", partitions=2, replication=1)
+    cluster.kill(1)
+    try:
+        async with bridging(tmp_path, options) as running:
+            await _says(running, "Kafka at")
+            with pytest.raises(InvalidStatus):
+                async with connect(
+                    running.url,
+                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
+                    additional_headers={"Authorization": running.key.header},
+                    proxy=None,
+                ):
+                    pass
+            await cluster.restart(1)
+            await _says(running, "topic x.updates does not exist")
+            async with updates_topic(options) as topic:
+                heard = Heard()
+                async with running.reading(heard) as reader:
+                    await until(lambda: heard.beats, within=20)
+                    await topic.put("/a")
+                    await until(lambda: heard.names == {"/a"})
+                    await _through_an_outage(cluster, topic, heard)
+                    assert reader.connects == 1
+                    # The process ends in time although its brokers do not answer.
+                    os.kill(cluster.pid(1), signal.SIGSTOP)
+                    await asyncio.sleep(0.5)
+                    await topic.close_hard()
+        # Leaving the bridge is the end of its process: consumers that cannot stop are abandoned.
+    finally:
+        with contextlib.suppress(KeyError, ProcessLookupError):
+            os.kill(cluster.pid(1), signal.SIGCONT)
+        await cluster.stop()
+
+
+async def _says(running: Running, why_not: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(OSError):
+                answer = await running.get("/readyz")
+                if answer.status_code == 503 and answer.text.startswith(why_not):
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, heard: Heard) -> None:
+    """Beats end with the broker, stopped or dead, and come back with it; so do updates."""
+    os.kill(cluster.pid(1), signal.SIGSTOP)
+    stopped = time.monotonic()
+    await asyncio.sleep(6)
+    assert max(heard.beats) - stopped < 5, "the server knows within 15 s: this, and its own 10 s of patience"
+    os.kill(cluster.pid(1), signal.SIGCONT)
+    await until(lambda: max(heard.beats) - stopped > 6, within=20)
+    cluster.kill(1)
+    killed = time.monotonic()
+    await asyncio.sleep(6)
+    assert max(heard.beats) - killed < 5
+    await cluster.restart(1)
+    await topic.close_hard()
+    await topic.put("/b")
+    await until(lambda: heard.names == {"/a", "/b"} and max(heard.beats) - killed > 6, within=30)

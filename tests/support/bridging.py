@@ -1,0 +1,211 @@
+"""A bridge in the test's own event loop, and the topic that it reads."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewPartitions
+from aiokafka.errors import KafkaError
+
+from bridge import main as bridge
+from bridge.settings import Settings
+from diem.fanout.state import FeedState
+from diem.kafka import topics
+from diem.kafka.admin import administering
+from diem.kafka.metadata import connected, describe
+from diem.kafka.options import PARTITIONS, KafkaOptions
+from diem.links.feed_reader import FeedReader
+from diem.process.auth import SharedKey
+from diem.process.lifecycle import Lifecycle
+from diem.protocol import feed
+from diem.protocol.partitions import partition_of
+from diem.protocol.update import encode
+from tests.support.ports import free_port
+
+
+class UpdatesTopic:
+    """The updates topic, written to directly."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.options = options
+        self.name = options.names.updates
+        self.partitions = options.partitions or PARTITIONS
+        self.version = time.time_ns() // 1_000_000
+        self._producer: AIOKafkaProducer | None = None
+
+    async def create(self) -> None:
+        await topics.ensure(self.options)
+
+    async def delete(self) -> None:
+        """Delete it, and wait until it is gone."""
+        await self.close()
+        async with administering(self.options) as admin:
+            await admin.delete_topics([self.name])
+        async with connected(self.options) as client, asyncio.timeout(10):
+            while self.name in (await describe(client, self.name)).topics:
+                await asyncio.sleep(0.05)
+
+    async def grow(self, partitions: int) -> None:
+        # A producer hears of new partitions only minutes later.
+        await self.close()
+        async with administering(self.options) as admin:
+            await admin.create_partitions({self.name: NewPartitions(partitions)})
+        self.partitions = partitions
+
+    async def put(self, *names: str, gone: bool = False) -> int:
+        """Write a new version of each; returns the last one."""
+        records: list[tuple[bytes, bytes, int]] = []
+        for name in names:
+            self.version += 1
+            key = name.encode()
+            records.append((key, encode(name, self.version, self.version, gone=gone), self.partition(name)))
+        await self.write(*records)
+        return self.version
+
+    def partition(self, name: str) -> int:
+        return partition_of(name.encode(), self.partitions)
+
+    async def write(self, *records: tuple[bytes | None, bytes | None, int]) -> list[int]:
+        """Write key, value and partition as they are; returns the offsets."""
+        if self._producer is None:
+            self._producer = AIOKafkaProducer(
+                **self.options.client_arguments(), enable_idempotence=True, acks="all", linger_ms=1
+            )
+            await self._producer.start()
+        sent = [await self._producer.send(self.name, value, key, part) for key, value, part in records]
+        return [(await each).offset for each in sent]
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+    async def close_hard(self) -> None:
+        """Give up the producer, whatever state the brokers are in; the next write opens another one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await producer.stop()
+
+
+class Heard:
+    """A reader's sink: the state that a server would have, and what was said."""
+
+    def __init__(self, state: FeedState | None = None) -> None:
+        self.state = state or FeedState()
+        self.said: list[feed.Control] = []
+        self.batches: list[tuple[str, int, list[tuple[int, bytes, int, int]]]] = []
+        self.beats: list[float] = []
+
+    def resume(self) -> feed.Resume:
+        return self.state.resume()
+
+    def hello(self, message: feed.Hello) -> None:
+        self.said.append(message)
+        self.state.hello(message.source, message.names)
+
+    def batch(self, batch: feed.Batch) -> None:
+        records = list(batch.records)
+        self.batches.append((batch.name, batch.next, [(r.sequence, r.endpoint, r.version, r.kind) for r in records]))
+        self.state.apply(batch._replace(records=iter(records)))
+
+    def caught_up(self, name: str) -> None:
+        self.said.append(feed.CaughtUp(name))
+        self.state.caught_up_with(name)
+
+    def resync(self, message: feed.Resync) -> None:
+        self.said.append(message)
+
+    def beat(self) -> None:
+        self.beats.append(time.monotonic())
+
+    @property
+    def names(self) -> set[str]:
+        return {endpoint.decode() for endpoint in self.state.retained}
+
+    @property
+    def records(self) -> int:
+        return self.state.counts.consumed
+
+    @property
+    def resynced(self) -> list[str]:
+        return [name for each in self.said if isinstance(each, feed.Resync) for name in each.endpoints]
+
+    def caught_up_names(self) -> list[str]:
+        return [each.name for each in self.said if isinstance(each, feed.CaughtUp)]
+
+
+class Running:
+    """A bridge that runs."""
+
+    def __init__(self, settings: Settings, key: SharedKey) -> None:
+        self.settings, self.key = settings, key
+        self.base = f"http://127.0.0.1:{settings.internal_port}"
+        self.url = f"ws://127.0.0.1:{settings.internal_port}/feed"
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            return await http.get(self.base + path, headers={"Authorization": self.key.header})
+
+    async def status(self) -> dict[str, Any]:
+        result: dict[str, Any] = (await self.get("/status")).json()
+        return result
+
+    @contextlib.asynccontextmanager
+    async def reading(self, sink: Heard) -> AsyncIterator[FeedReader]:
+        reader = FeedReader(self.url, self.key, sink)
+        task = asyncio.create_task(reader.run())
+        try:
+            yield reader
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@contextlib.asynccontextmanager
+async def bridging(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[Running]:
+    """A bridge for the topic of ``options``."""
+    file = directory / "internal.key"
+    key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
+    life = Lifecycle(2.0)
+    running = Running(
+        Settings(
+            internal_key_file=file,
+            internal_port=free_port(),
+            kafka_bootstrap_servers=options.bootstrap_servers,
+            kafka_topic_prefix=options.topic_prefix,
+            **settings,
+        ),
+        key,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(bridge.main(running.settings, life))
+        try:
+            yield running
+        finally:
+            life.stop("test is over")
+
+
+@contextlib.asynccontextmanager
+async def updates_topic(options: KafkaOptions, partitions: int | None = None) -> AsyncIterator[UpdatesTopic]:
+    """The topic of ``options``, made now."""
+    topic = UpdatesTopic(options if partitions is None else replace(options, partitions=partitions))
+    await topic.create()
+    try:
+        yield topic
+    finally:
+        await topic.close()
+
+
+async def until(condition: Callable[[], Any], within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():
+            await asyncio.sleep(0.01)

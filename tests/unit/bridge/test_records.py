@@ -1,0 +1,180 @@
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bridge import records as module
+from bridge.records import Bad, Frames, Records
+from diem.protocol import endpoints, feed, update
+
+V = 1_700_000_000_000
+NAME = "diem.updates/3"
+
+
+class Kafka(NamedTuple):
+    """A record of Kafka."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def valid(offset: int, name: str, version: int, *, gone: bool = False) -> Kafka:
+    return Kafka(offset, name.encode(), update.encode(name, version, V, gone=gone))
+
+
+def taking(*records: Kafka, position: int = 0) -> tuple[Frames, Records, list[Bad]]:
+    bad: list[Bad] = []
+    heart = Records(bad.append)
+    next_ = max((record.offset for record in records), default=position - 1) + 1
+    return heart.take(NAME, position, next_, iter(records)), heart, bad
+
+
+def decoded(frames: Frames) -> list[update.Change]:
+    return [change for batch in frames.batches for change in feed.decode_batch(batch).records]
+
+
+def test_a_batch_has_the_name_the_next_offset_and_the_record_as_it_is() -> None:
+    record = valid(7, "/a", V)
+    frames, _, _ = taking(record, position=5)
+    assert frames.resyncs == []
+    (batch,) = frames.batches
+    assert feed.decode_batch(batch)[:2] == (NAME, 8)
+    assert decoded(frames) == [update.Change(7, b"/a", V, update.UPDATE, record.value or b"")]
+
+
+def test_a_deletion_is_told_by_its_tail() -> None:
+    frames, _, _ = taking(valid(0, "/a", V, gone=True), valid(1, "/b", V))
+    assert [change.kind for change in decoded(frames)] == [update.GONE, update.UPDATE]
+
+
+def test_of_an_endpoint_the_greatest_version_is_kept_not_the_last() -> None:
+    frames, heart, _ = taking(valid(0, "/a", V + 8), valid(1, "/a", V + 9), valid(2, "/a", V + 8))
+    assert [(change.sequence, change.version) for change in decoded(frames)] == [(1, V + 9)]
+    assert heart.counts.conflated == 2
+
+
+def test_records_before_the_position_are_passed_over_and_not_counted() -> None:
+    frames, heart, bad = taking(valid(3, "/a", V), Kafka(4, b"x", b"y"), valid(5, "/b", V), position=5)
+    assert [change.endpoint for change in decoded(frames)] == [b"/b"]
+    assert (heart.counts.consumed, bad) == (1, [])
+
+
+def test_nothing_but_a_new_position_is_an_empty_batch() -> None:
+    frames = Records(lambda _: None).take(NAME, 5, 9, iter(()))
+    assert [feed.decode_batch(batch)[:2] for batch in frames.batches] == [(NAME, 9)]
+    assert decoded(frames) == []
+
+
+def test_of_several_batches_only_the_last_moves_the_position() -> None:
+    many = [valid(n, f"/{n}", V) for n in range(2 * module.MAX_RECORDS + 1)]
+    frames, _, _ = taking(*many)
+    assert [feed.decode_batch(batch).next for batch in frames.batches] == [0, 0, len(many)]
+    assert len(decoded(frames)) == len(many)
+
+
+def test_a_batch_of_the_longest_records_is_less_than_a_reader_takes() -> None:
+    # A value holds its key, so these are the longest that pass.
+    many = [valid(n, f"/{n}".ljust(endpoints.MAX_BYTES, "x"), V, gone=True) for n in range(module.MAX_RECORDS)]
+    frames, heart, _ = taking(*many)
+    assert heart.counts.forwarded == module.MAX_RECORDS
+    assert max(map(len, frames.batches)) < feed.MAX_BATCH_BYTES
+
+
+def test_a_tombstone_moves_the_position_and_is_counted_apart() -> None:
+    frames, heart, bad = taking(valid(0, "/a", V), Kafka(1, b"/a", None), Kafka(2, None, None))
+    assert [change.sequence for change in decoded(frames)] == [0]
+    assert feed.decode_batch(frames.batches[-1]).next == 3
+    assert (heart.counts.tombstones, heart.counts.bad, bad) == (2, 0, [])
+
+
+def test_a_mark_of_the_publisher_is_no_update_and_not_bad() -> None:
+    frames, heart, bad = taking(valid(0, "/a", V), Kafka(1, update.MARK_KEY, update.MARK))
+    assert [change.sequence for change in decoded(frames)] == [0]
+    assert feed.decode_batch(frames.batches[-1]).next == 2
+    assert (heart.counts.marks, heart.counts.bad, bad, frames.resyncs) == (1, 0, [], [])
+
+
+GOOD = update.encode("/a", V, V)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"/a", b""),
+        (b"/a", b"\xff\x00"),
+        (b"/a", GOOD[:40]),
+        (b"/a", GOOD.replace(b"/a", b"/b")),
+        (b"/a", GOOD.replace(str(V).encode(), b"-" + str(V).encode()[1:])),
+        (b"/a", GOOD + b" " * update.MAX_BYTES),
+        (b"/a", b"{}"),
+    ],
+)
+def test_a_bad_value_is_answered_with_a_resync_of_its_endpoint_before_the_position_moves(
+    key: bytes, value: bytes
+) -> None:
+    frames, heart, bad = taking(valid(0, "/b", V), Kafka(1, key, value), valid(2, "/c", V))
+    assert [feed.decode(text) for text in frames.resyncs] == [feed.Resync(("/a",))]
+    assert [change.endpoint for change in decoded(frames)] == [b"/b", b"/c"]
+    assert feed.decode_batch(frames.batches[-1]).next == 3
+    assert bad == [Bad(NAME, 1, key, value)]
+    assert heart.counts.bad == 1
+
+
+@pytest.mark.parametrize("key", [None, b"", b"a", b"/", b"/a/", b"/a b", b"/\xff", b"/..", b"/" + b"x" * 256])
+def test_a_record_whose_key_is_no_endpoint_is_passed_without_a_resync(key: bytes | None) -> None:
+    value = b'{"type":"update","endpoint":"' + (key or b"") + b'","version":' + str(V).encode() + b"}"
+    frames, heart, bad = taking(Kafka(0, key, value))
+    assert (frames.resyncs, decoded(frames)) == ([], [])
+    assert (heart.counts.bad, len(bad)) == (1, 1)
+
+
+def test_many_bad_endpoints_are_told_once_each_and_a_hundred_at_a_time() -> None:
+    frames, heart, _ = taking(*(Kafka(n, f"/{n % 250}".encode(), b"bad") for n in range(500)))
+    told = [feed.decode(text) for text in frames.resyncs]
+    assert [len(each.endpoints) for each in told if isinstance(each, feed.Resync)] == [100, 100, 50]
+    assert heart.counts.bad == 500
+
+
+def test_names_known_to_be_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NAMES", 10)
+    frames, heart, _ = taking(*(valid(n, f"/{n}", V) for n in range(35)))
+    assert len(decoded(frames)) == 35
+    assert len(heart._heads) <= 10
+
+
+keys = st.sampled_from([b"/a", b"/b/c", b"a", b"", b"/a/", None]) | st.binary(max_size=8)
+values = st.one_of(
+    st.none(),
+    st.binary(max_size=12),
+    st.builds(
+        lambda name, version, cut: update.encode(name, version, V)[:cut],
+        st.sampled_from(["/a", "/b/c", "a"]),
+        st.integers(V, V + 3),
+        st.integers(30, 120),
+    ),
+)
+
+
+@given(st.lists(st.tuples(keys, values), max_size=30))
+@example([(b"/a", GOOD), (b"/a", GOOD[:41] + "\u0661".encode() + GOOD[43:])])
+def test_what_passes_is_what_the_protocols_own_check_passes_and_every_record_is_accounted_for(
+    pairs: list[tuple[bytes | None, bytes | None]],
+) -> None:
+    frames, heart, bad = taking(*(Kafka(offset, key, value) for offset, (key, value) in enumerate(pairs)))
+    best: dict[bytes, int] = {}
+    wrong = 0
+    for key, value in pairs:
+        if value is None:
+            continue
+        name = None if key is None else key.decode("latin-1")
+        version = update.version_of(key or b"", value) if name is not None and endpoints.is_valid(name) else None
+        if version is None or key is None:
+            wrong += 1
+        else:
+            best[key] = max(version, best.get(key, 0))
+    assert {change.endpoint: change.version for change in decoded(frames)} == best
+    counts = heart.counts
+    assert (counts.bad, len(bad)) == (wrong, wrong)
+    assert counts.consumed == len(pairs) == counts.forwarded + counts.conflated + wrong + counts.tombstones

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -21,6 +21,15 @@ LEAST_PARTITION_BYTES: Final = 128 << 10
 FETCH_WAIT_MS: Final = 500
 """An idle broker answers so often, which is what tells that it is alive."""
 REQUEST_TIMEOUT_MS: Final = 10_000
+CONSUMER: Final[dict[str, Any]] = {
+    # Where to begin is the reader's to say: an offset out of range must be an error, never a new start.
+    "enable_auto_commit": False,
+    "auto_offset_reset": "none",
+    "fetch_max_wait_ms": FETCH_WAIT_MS,
+    "fetch_max_bytes": FETCH_BYTES,
+    "request_timeout_ms": REQUEST_TIMEOUT_MS,
+}
+"""Settings of the consumer; `diem check` looks at them."""
 OPEN_WITHIN: Final = 15.0
 ASK_WITHIN: Final = 10.0
 STOP_WITHIN: Final = 3.0
@@ -52,13 +61,8 @@ async def consuming(options: KafkaOptions, group: str, partitions: int) -> Async
         **options.client_arguments(),
         client_id=group,
         group_id=group,
-        enable_auto_commit=False,
-        # Where to begin is the reader's to say: an offset out of range must be an error, never a new start.
-        auto_offset_reset="none",
-        fetch_max_wait_ms=FETCH_WAIT_MS,
-        fetch_max_bytes=FETCH_BYTES,
+        **CONSUMER,
         max_partition_fetch_bytes=max(LEAST_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
     )
     try:
         async with asyncio.timeout(OPEN_WITHIN):

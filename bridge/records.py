@@ -150,12 +150,9 @@ def _resyncs(keys: list[bytes]) -> list[bytes]:
 
 def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[bytes, int, bytes]]) -> list[bytes]:
     # What a named tuple's own constructor does, without its call.
-    make = tuple.__new__
+    make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
     changes = [
-        make(
-            Change,
-            (offset, key, int(digits), update.GONE if value.endswith(_GONE_TAIL) else update.UPDATE, value),
-        )
+        make(Change, (offset, key, int(digits), gone if value.endswith(_GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
     # Only the last batch moves the position: the others do not hold everything up to their last record.

@@ -55,6 +55,7 @@ class Session:
         self._names = shared.watch.names
         self._next = dict(resume.positions) if resume.source == source else {}
         self._caught_up: set[str] = set()
+        self._reading = False
         self._log = structlog.get_logger("bridge")
 
     async def run(self) -> None:
@@ -62,7 +63,7 @@ class Session:
         shared, attempt = self._shared, 0
         self._link.say(feed.Hello(self.source, self._names))
         while True:
-            began = time.monotonic()
+            began, self._reading = time.monotonic(), False
             try:
                 async with consuming(shared.options, shared.group, len(self._names)) as consumer:
                     await self._read(consumer)
@@ -85,9 +86,8 @@ class Session:
             self._log.warning("Kafka cannot be read now, trying on", error=fault)
         self._shared.fault = fault
         self._shared.watch.hurry()
-        if self.positions.tracks:
+        if self._reading:
             self._shared.recreated += 1
-            self.positions.tracks = {}
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         """Read until the consumer is found to be stalled.
@@ -98,7 +98,7 @@ class Session:
         found = await bounds(consumer, self._names)
         self.positions.begin(found, self._next, self._caught_up, time.monotonic())
         assign(consumer, self.positions.next)
-        self._shared.fault = None
+        self._shared.fault, self._reading = None, True
         self._tell_caught_up(consumer)
         look = time.monotonic() + LOOK_EVERY
         try:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,6 +14,8 @@ from rich.live import Live
 
 from deploy import control, ports, prepare
 from deploy import topology as plan
+from deploy.command_kafka import KAFKA_PANEL, takes_kafka
+from deploy.command_kafka import settings as kafka_settings
 from deploy.command_options import StateDirOption, attended
 from deploy.scale import WITHIN_S, scale
 from deploy.statedir import StateDir
@@ -23,7 +26,6 @@ from diem.process.lifecycle import Lifecycle
 
 STATUS_EVERY_S: Final = 1.0
 DEFAULT_SERVERS: Final = {plan.Mode.X_BROADCAST: 2, plan.Mode.X: 2}
-KAFKA_PANEL: Final = "Kafka (mode x)"
 STAGES: Final = 6
 
 _PortOption = Annotated[
@@ -33,17 +35,9 @@ _PortOption = Annotated[
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    cli.command()(up)
+    cli.command()(takes_kafka(up))
     cli.command("scale")(scale_command)
     cli.command()(status)
-
-
-def _kafka(name: str, text: str, *, minimum: int | None = None) -> typer.models.OptionInfo:
-    variable = f"DIEM_KAFKA_{name.removeprefix('--').replace('-', '_').upper()}"
-    info: typer.models.OptionInfo = typer.Option(
-        name, envvar=variable, min=minimum, help=text, rich_help_panel=KAFKA_PANEL, show_default=False
-    )
-    return info
 
 
 def up(
@@ -71,21 +65,7 @@ def up(
     brokers: Annotated[
         int, typer.Option(min=1, help="Brokers that run here: 1 or 3.", rich_help_panel=KAFKA_PANEL)
     ] = 1,
-    bootstrap_servers: Annotated[
-        str | None, _kafka("--bootstrap-servers", "Use this cluster, host:port,..., and run no brokers.")
-    ] = None,
-    topic_prefix: Annotated[str | None, _kafka("--topic-prefix", "Begins topics and groups; diem.")] = None,
-    partitions: Annotated[int | None, _kafka("--partitions", "Of the updates topic; 12.", minimum=1)] = None,
-    replication: Annotated[int | None, _kafka("--replication", "Copies of each partition.", minimum=1)] = None,
-    security_protocol: Annotated[
-        str | None, _kafka("--security-protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    ] = None,
-    sasl_mechanism: Annotated[str | None, _kafka("--sasl-mechanism", "SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.")] = None,
-    sasl_username: Annotated[str | None, _kafka("--sasl-username", "Who logs in.")] = None,
-    sasl_password_file: Annotated[Path | None, _kafka("--sasl-password-file", "File of the password (0600).")] = None,
-    ca_file: Annotated[Path | None, _kafka("--ca-file", "Certificates that sign the brokers'.")] = None,
-    certificate_file: Annotated[Path | None, _kafka("--certificate-file", "Our own certificate.")] = None,
-    key_file: Annotated[Path | None, _kafka("--key-file", "The key of our own certificate.")] = None,
+    kafka: Mapping[str, object],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME:VARIABLE=VALUE", help="A setting for one process.")
     ] = None,
@@ -111,24 +91,19 @@ def up(
         time_factor=time_factor,
         max_servers=max_servers,
         clients_per_address=clients_per_address,
-        kafka=plan.KafkaOptions(
-            brokers=brokers,
-            bootstrap_servers=bootstrap_servers,
-            topic_prefix=topic_prefix,
-            partitions=partitions,
-            replication=replication,
-            security_protocol=security_protocol,
-            sasl_mechanism=sasl_mechanism,
-            sasl_username=sasl_username,
-            sasl_password_file=_absolute(sasl_password_file),
-            ca_file=_absolute(ca_file),
-            certificate_file=_absolute(certificate_file),
-            key_file=_absolute(key_file),
-        ),
+        kafka=_kafka(brokers, kafka),
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")
     return _up(options, Terminal(quiet=quiet), port, websocket_port, free_ports=free_ports)
+
+
+def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaOptions:
+    """What was said of Kafka, checked. Raises `BadSettings`."""
+    chosen = kafka_settings(given)
+    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaOptions.NAMES}
+    paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
+    return plan.KafkaOptions(brokers=brokers, **{**named, **paths})
 
 
 def _up(

@@ -20,6 +20,7 @@ def describe(
         "uptime_seconds": round(uptime_seconds, 1),
         "servers": servers,
         "max_servers": topology.max_servers,
+        "kafka": _kafka(topology),
         "urls": {"page": topology.page_url, "rest": topology.rest_url, "websocket": list(topology.websocket_urls)},
         "processes": [
             {
@@ -37,3 +38,10 @@ def describe(
             if process.name in now
         ],
     }
+
+
+def _kafka(topology: Topology) -> dict[str, str]:
+    """What the processes are told of Kafka, for commands that ask the same cluster; the password's file, not itself."""
+    told = {name: value for process in topology.processes for name, value in process.env.items()}
+    prefix = "DIEM_KAFKA_"
+    return {name.removeprefix(prefix).lower(): value for name, value in told.items() if name.startswith(prefix)}

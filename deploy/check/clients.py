@@ -1,13 +1,10 @@
 """Rules of our own producer and consumers: what the code uses, judged like any other configuration."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from deploy.check.facts import Facts
 from deploy.check.rule import Judgement, Rule, fault, ok, warning
 
-CONSUMER: Final[Mapping[str, object]] = {"enable_auto_commit": False, "auto_offset_reset": "none"}
-"""A bridge's settings, as `bridge.consumer` gives them."""
 _IN_CODE: Final = "in the code; this is no setting"
 
 

@@ -9,7 +9,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from deploy.check import clients
+from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts, Settings
 from diem.kafka.metadata import connected, describe
 from diem.kafka.options import KafkaOptions
@@ -51,7 +51,7 @@ async def collect(options: KafkaOptions, plans: Plans) -> Facts:
         topics=topics,
         brokers={number: settings for number, settings in zip(numbers, brokers, strict=True) if settings},
         producer=PRODUCER,
-        consumer=clients.CONSUMER,
+        consumer=CONSUMER,
         started=plans.started,
         silent=frozenset(numbers) - frozenset(answered),
         tolerate=plans.tolerate,

@@ -80,21 +80,12 @@ def kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     if options.mode is not Mode.X:
         return {}
     wanted = options.kafka
-    told = {
-        "BOOTSTRAP_SERVERS": wanted.bootstrap_servers or bootstrap_servers(ports),
+    told = {name: getattr(wanted, name) for name in wanted.NAMES} | {
+        "bootstrap_servers": wanted.bootstrap_servers or bootstrap_servers(ports),
         # Said, because brokers come up one by one: how many there are at first does not count.
-        "REPLICATION": wanted.replication or wanted.local_brokers or None,
-        "TOPIC_PREFIX": wanted.topic_prefix,
-        "PARTITIONS": wanted.partitions,
-        "SECURITY_PROTOCOL": wanted.security_protocol,
-        "SASL_MECHANISM": wanted.sasl_mechanism,
-        "SASL_USERNAME": wanted.sasl_username,
-        "SASL_PASSWORD_FILE": wanted.sasl_password_file,
-        "CA_FILE": wanted.ca_file,
-        "CERTIFICATE_FILE": wanted.certificate_file,
-        "KEY_FILE": wanted.key_file,
+        "replication": wanted.replication or wanted.local_brokers or None,
     }
-    return {f"DIEM_KAFKA_{name}": str(value) for name, value in told.items() if value is not None}
+    return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in told.items() if value is not None}
 
 
 def bootstrap_servers(ports: Mapping[str, Ports]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from diem.process.faults import ConfigurationError
 
@@ -71,6 +71,20 @@ class Ports(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """Which Kafka mode x uses: `brokers` of our own, or those that `bootstrap_servers` names. Paths are absolute."""
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "bootstrap_servers",
+        "topic_prefix",
+        "partitions",
+        "replication",
+        "security_protocol",
+        "sasl_mechanism",
+        "sasl_username",
+        "sasl_password_file",
+        "ca_file",
+        "certificate_file",
+        "key_file",
+    )
 
     brokers: int = 1
     bootstrap_servers: str | None = None

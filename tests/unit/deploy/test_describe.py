@@ -23,5 +23,6 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
         "rest": "http://127.0.0.1:8000/v1",
         "websocket": ["ws://127.0.0.1:8000/ws"],
     }
+    assert described["kafka"] == {"bootstrap_servers": "127.0.0.1:9092", "replication": "1"}
     assert (described["mode"], described["servers"], described["max_servers"]) == ("x", 1, 8)
     assert processes["data"]["uptime_seconds"] == 1.3

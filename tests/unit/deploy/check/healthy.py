@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from deploy.check import clients
+from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts
 from deploy.check.rule import Finding, Judgement, audit
 from deploy.check.rules import TABLE
@@ -57,7 +57,7 @@ def facts(**changes: Any) -> Facts:
         topics={UPDATES: _changed(wanted, of_topic), **dict.fromkeys(INTERNAL, INTERNAL_TOPIC)},
         brokers={number: _changed(BROKER, of_broker) for number in (1, 2, 3)},
         producer=PRODUCER,
-        consumer=clients.CONSUMER,
+        consumer=CONSUMER,
     )
     return replace(good, **changes)
 

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from deploy.check.connect import NoCluster, found, local_brokers
+from deploy.command_kafka import NoCluster, found, local_brokers
 from deploy.statedir import StateDir
 from diem.process.settings import BadSettings
 
 PROCESSES: dict[str, Any] = {
+    "kafka": {"bootstrap_servers": "127.0.0.1:9092,127.0.0.1:9094", "topic_prefix": "told.", "partitions": "24"},
     "processes": [
         {"name": "data", "process": "data", "ports": {"public": 8080, "internal": 9080}},
         {"name": "kafka-1", "process": "kafka", "ports": {"public": 9092, "internal": None}},
         {"name": "kafka-3", "process": "kafka", "ports": {"public": 9094, "internal": None}},
-    ]
+    ],
 }
 
 
@@ -29,7 +30,9 @@ def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     cluster = found(state, {"kafka_topic_prefix": "try."})
     assert cluster.options.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9094"
     assert cluster.options.names.updates == "try.updates"
+    assert cluster.options.partitions == 24
     assert cluster.started == {1, 3}
+    assert found(state, {}).options.names.updates == "told.updates"
 
 
 def test_an_option_and_the_environment_come_before_the_diem_up(
@@ -65,5 +68,5 @@ def test_a_wrong_option_is_named_as_it_was_typed(state: StateDir, given: dict[st
 
 
 def test_processes_that_are_no_brokers_are_left_out() -> None:
-    assert local_brokers({}) == {}
-    assert local_brokers({"processes": [{"name": "kafka-x", "process": "kafka", "ports": {"public": 1}}]}) == {}
+    assert local_brokers({}) == frozenset()
+    assert local_brokers({"processes": [{"name": "kafka-x", "process": "kafka"}, {"name": "data"}]}) == frozenset()

@@ -14,6 +14,7 @@ from diem.kafka.settings import KafkaSettings
 from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings, variable
 
+KAFKA_PANEL: Final = "Kafka"
 _PREFIX: Final = "kafka_"
 _FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
@@ -73,28 +74,24 @@ def found(state: StateDir, given: Mapping[str, object]) -> Found:
     chosen = settings(given)
     if chosen.kafka_bootstrap_servers is not None:
         return Found(chosen.kafka(), frozenset())
-    ports = local_brokers(state.read_processes())
-    if not ports:
+    processes = state.read_processes()
+    # What its processes were told; what is given to this command wins.
+    told = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
+    if not told:
         raise NoCluster(state)
-    servers = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-    return Found(settings({**given, "kafka_bootstrap_servers": servers}).kafka(), frozenset(ports))
+    return Found(settings({**told, **given}).kafka(), local_brokers(processes))
 
 
-def local_brokers(processes: Mapping[str, Any]) -> dict[int, int]:
-    """Return the brokers in the content of `processes.json`: port by broker id."""
-    brokers = {}
-    for process in processes.get("processes", ()):
-        number = str(process.get("name", "")).removeprefix("kafka-")
-        port = (process.get("ports") or {}).get("public")
-        if process.get("process") == "kafka" and number.isdigit() and port:
-            brokers[int(number)] = int(port)
-    return brokers
+def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
+    """Return the ids of the brokers in the content of `processes.json`."""
+    names = [str(p.get("name", "")) for p in processes.get("processes", ()) if p.get("process") == "kafka"]
+    return frozenset(int(number) for name in names if (number := name.removeprefix("kafka-")).isdigit())
 
 
 def _parameter(name: str) -> inspect.Parameter:
     field = KafkaSettings.model_fields[name]
     option = typer.Option(
-        _option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel="Kafka"
+        _option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.test_story import connected, shows_load
+from tests.e2e.page import connected, open_page, shows_load
 from tests.support.chromium import chromium
 from tests.support.running import running
 
@@ -19,9 +19,7 @@ HELD = 15.0
 async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(tmp_path: Path) -> None:
     async with chromium() as browser, running(tmp_path) as system:
         await system.put({"/test/load": 100})
-        page = await browser.new_page()
-        await page.goto(f"{system.page}?price=/test/load&load=/test/load")
-        await connected(page)
+        page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")
         badge = page.get_by_test_id("connection")
 
@@ -52,9 +50,7 @@ async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and
 async def test_a_wiped_store_ends_at_the_new_data(tmp_path: Path) -> None:
     async with chromium() as browser, running(tmp_path) as system:
         await system.put({"/test/load": 1, "/test/other": 1})
-        page = await browser.new_page()
-        await page.goto(f"{system.page}?price=/test/other&load=/test/load")
-        await connected(page)
+        page = await open_page(browser, system.page, price="/test/other", load="/test/load")
         await shows_load(page, "1")
         pid = system.kill("data")
         for file in system.state_dir.glob("*.db*"):

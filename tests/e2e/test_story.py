@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.e2e.page import open_page, shows_load, stats
 from tests.e2e.served import csv, served
 from tests.support.chromium import chromium
 from tests.support.running import Running, running
@@ -34,24 +35,8 @@ resolution = "PT1H"
 """
 
 
-async def stats(page: Page) -> dict[str, Any]:
-    result: dict[str, Any] = await page.evaluate("window.diem.stats")
-    return result
-
-
 async def version_of(page: Page) -> int:
     return int(await page.get_by_test_id("price-view").get_attribute("data-version") or 0)
-
-
-async def shows_load(page: Page, text: str, within: float = 10.0) -> None:
-    cell = page.locator('[data-testid="load-table"] [data-endpoint="/test/load"] [data-testid="load-value"]')
-    await expect(cell).to_have_attribute("data-value", text, timeout=within * 1000)
-
-
-async def connected(page: Page, *, live: bool = True) -> None:
-    badge = page.get_by_test_id("connection")
-    await expect(badge).to_have_attribute("data-state", "open", timeout=30_000)
-    await expect(badge).to_have_attribute("data-live", "true" if live else "false", timeout=30_000)
 
 
 async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Path) -> None:
@@ -59,12 +44,8 @@ async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Pa
         files.write("prices.csv", csv(*range(50, 74)))
         files.write("load.csv", csv(*[4000] * 24))
         async with running(tmp_path, config=CONFIG.format(url=files.url)) as system:
-            looking = await browser.new_page()
-            await looking.goto(f"{system.page}?price=/test/prices&load=/test/load")
-            elsewhere = await browser.new_page()
-            await elsewhere.goto(f"{system.page}?price=/test/prices&load=/test/nothing")
-            for page in (looking, elsewhere):
-                await connected(page)
+            looking = await open_page(browser, system.page, price="/test/prices", load="/test/load")
+            elsewhere = await open_page(browser, system.page, price="/test/prices", load="/test/nothing")
             await shows_load(looking, "4000")
             before = await stats(looking)
             frames_elsewhere = (await stats(elsewhere))["updateFrames"]
@@ -105,9 +86,7 @@ async def _source_fails_and_recovers(system: Running, files: Any, page: Page) ->
 async def test_many_views_of_one_endpoint_make_one_fetch_per_version(tmp_path: Path) -> None:
     async with chromium() as browser, running(tmp_path) as system:
         await system.put({"/test/load": 1})
-        page = await browser.new_page()
-        await page.goto(f"{system.page}?price=/test/load&load=/test/load,/test/load")
-        await connected(page)
+        page = await open_page(browser, system.page, price="/test/load", load="/test/load,/test/load")
         await shows_load(page, "1")
         before = (await stats(page))["fetches"]["/test/load"]
         for value in range(2, 7):

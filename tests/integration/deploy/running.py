@@ -11,25 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from deploy.nginx import program
-from deploy.nginx.program import NoNginx
-
 DIEM = (sys.executable, "-m", "deploy")
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 30 * float(os.environ.get("DIEM_TIME_FACTOR", "1"))
-
-
-def _no_nginx() -> str:
-    try:
-        program.find()
-    except NoNginx as error:
-        return str(error)
-    return ""
-
-
-needs_nginx = pytest.mark.skipif(bool(_no_nginx()), reason=_no_nginx())
 
 
 def fine(status: dict[str, dict[str, Any]]) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 import httpx
 
 from deploy.ports import is_free
-from tests.integration.deploy.running import PATIENCE_S, alive, diem, eventually, needs_nginx, up
+from tests.integration.deploy.running import PATIENCE_S, alive, diem, eventually, up
 from tests.integration.deploy.visiting import children_of, clients, put, put_when_possible, scale
+from tests.support.nginx import needs_nginx
 
 pytestmark = needs_nginx
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, needs_nginx, up
+from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, up
+from tests.support.nginx import needs_nginx
 
 MODES = {
     "single": ["data", "websocket-1"],

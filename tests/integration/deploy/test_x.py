@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from deploy.kafka.program import Program
-from tests.integration.deploy.running import Running, alive, diem, eventually, fine, needs_nginx, up
+from tests.integration.deploy.running import Running, alive, diem, eventually, fine, up
 from tests.integration.deploy.visiting import children_of, clients, put, scale
+from tests.support.nginx import needs_nginx
 
 pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
 

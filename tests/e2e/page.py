@@ -1,0 +1,31 @@
+"""The demo page in a browser, and what it shows."""
+
+from typing import Any
+
+from playwright.async_api import Browser, Page, expect
+
+
+async def open_page(browser: Browser, url: str, *, price: str, load: str) -> Page:
+    """Open the page with views of two endpoints (``load`` may be several, with commas), connected and live."""
+    page = await browser.new_page()
+    await page.goto(f"{url}?price={price}&load={load}")
+    await connected(page)
+    return page
+
+
+async def connected(page: Page, *, live: bool = True) -> None:
+    badge = page.get_by_test_id("connection")
+    await expect(badge).to_have_attribute("data-state", "open", timeout=30_000)
+    await expect(badge).to_have_attribute("data-live", "true" if live else "false", timeout=30_000)
+
+
+async def shows_load(page: Page, text: str, within: float = 10.0) -> None:
+    """The first load of ``/test/load`` is ``text``."""
+    cell = page.locator('[data-testid="load-table"] [data-endpoint="/test/load"] [data-testid="load-value"]')
+    await expect(cell).to_have_attribute("data-value", text, timeout=within * 1000)
+
+
+async def stats(page: Page) -> dict[str, Any]:
+    """What the page has counted: fetches by endpoint, update frames."""
+    result: dict[str, Any] = await page.evaluate("window.diem.stats")
+    return result

@@ -10,7 +10,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge faults docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild faults docs lock clean \
   install install-test page client-test chromium kafka nginx
 
 help:
@@ -48,6 +48,9 @@ bench-fanout: install-test
 
 bench-convergence: install-test
 	@$(PY) -m tests.load.convergence
+
+bench-rebuild: install-test
+	@$(PY) -m tests.bench.restart
 
 bench-bridge: install-test
 	@$(PY) -m tests.bench.bridge

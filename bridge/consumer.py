@@ -32,6 +32,7 @@ CONSUMER: Final[dict[str, Any]] = {
 """Settings of the consumer; `diem check` looks at them."""
 OPEN_WITHIN: Final = 15.0
 ASK_WITHIN: Final = 10.0
+OPENED_WITHIN: Final = 0.5
 STOP_WITHIN: Final = 3.0
 COMMIT_WITHIN: Final = 5.0
 
@@ -55,7 +56,7 @@ async def consuming(options: KafkaOptions, group: str, partitions: int) -> Async
     """A connected consumer without an assignment, to read that many ``partitions``.
 
     What it holds at once is bounded: about 16 MiB taken, as much fetched ahead, and one answer of each broker under
-    way. Leaving takes at most 4 s, in whatever state the cluster is.
+    way. Leaving takes at most 5 s, in whatever state the cluster is.
     """
     consumer = AIOKafkaConsumer(
         **options.client_arguments(),
@@ -64,21 +65,35 @@ async def consuming(options: KafkaOptions, group: str, partitions: int) -> Async
         **CONSUMER,
         max_partition_fetch_bytes=max(LEAST_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
     )
+    opening = asyncio.ensure_future(consumer.start())
     try:
         async with asyncio.timeout(OPEN_WITHIN):
-            await consumer.start()
+            await asyncio.shield(opening)
         yield consumer
     finally:
+        await _opened(opening)
         await _stop(consumer)
 
 
+async def _opened(opening: asyncio.Future[None]) -> None:
+    """Let a start end by itself, if it can in a moment: one that is cut short leaves its connection open."""
+    await asyncio.wait([opening], timeout=OPENED_WITHIN)
+    opening.cancel()
+    await asyncio.wait([opening], timeout=OPENED_WITHIN)
+    if opening.done() and not opening.cancelled():
+        opening.exception()  # whoever waited for it has heard of it, or is gone
+
+
 async def _stop(consumer: AIOKafkaConsumer) -> None:
-    try:
-        async with asyncio.timeout(STOP_WITHIN):
-            await consumer.stop()
-    except FAULTS as error:
-        structlog.get_logger("bridge").warning("consumer does not stop, abandoned", error=type(error).__name__)
-        await abandon(consumer)
+    # In a task of its own: it may end with the CancelledError of a fetch that it has itself cancelled (a broker that
+    # is away is waited for in such a one), and that would end whoever waits here, without a word.
+    stopping = asyncio.ensure_future(consumer.stop())
+    await asyncio.wait([stopping], timeout=STOP_WITHIN)
+    if stopping.done() and not stopping.cancelled() and stopping.exception() is None:
+        return
+    stopping.cancel()
+    structlog.get_logger("bridge").warning("consumer does not stop, abandoned")
+    await abandon(consumer)
 
 
 async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, tuple[int, int]]:

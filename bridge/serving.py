@@ -42,7 +42,7 @@ class Serving:
         return self.link is not None and time.monotonic() - self._shared.beaten < LIVE_WITHIN
 
     async def run(self) -> None:
-        """Run the sessions and give up silent readers, until stopped; sessions take leave of Kafka within 4 s."""
+        """Run the sessions and give up silent readers, until stopped; sessions take leave of Kafka within 5 s."""
         ticks = 0
         async with asyncio.TaskGroup() as self._sessions:
             while not self._stopping.is_set():

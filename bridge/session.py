@@ -169,6 +169,9 @@ class Session:
         self._beat()
         if self.positions.went_back or self.positions.unanswered(now):
             self._shared.watch.hurry()
+        if not self.positions.unanswered(now):
+            # Only now: that a log has ends may be known to whom may not read it.
+            self._shared.fault = None
         self.positions.look()
         self._shared.commits.mark(consumer, self.positions.next)
         stalled = self.positions.stalled(now)

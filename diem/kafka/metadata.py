@@ -108,17 +108,25 @@ async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> 
     try:
         try:
             async with asyncio.timeout(within):
-                await client.bootstrap()
-        except TimeoutError as error:
-            raise KafkaUnavailable(options.bootstrap_servers, "no broker answers") from error
-        except (KafkaError, OSError) as error:
-            reason = await why(client, [(host, port) for host, port, _family in client.hosts])
-            raise KafkaUnavailable(options.bootstrap_servers, reason or str(error) or type(error).__name__) from error
+                await _bootstrap(client)
+        except (KafkaError, OSError, TimeoutError) as error:
+            reason = "no broker answers" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            raise KafkaUnavailable(options.bootstrap_servers, reason) from error
         yield client
     finally:
         with suppress(KafkaError, OSError, TimeoutError):
             async with asyncio.timeout(2):
                 await client.close()
+
+
+async def _bootstrap(client: AIOKafkaClient) -> None:
+    try:
+        await client.bootstrap()
+    except (KafkaError, OSError) as error:
+        if reason := await why(client, [(host, port) for host, port, _family in client.hosts]):
+            raise KafkaUnavailable(_servers(client), reason) from error
+        # They let us in meanwhile.
+        await client.bootstrap()
 
 
 def _servers(client: AIOKafkaClient) -> str:

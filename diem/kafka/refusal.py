@@ -17,7 +17,8 @@ _OTHER_NAME: Final = frozenset({62, 64})
 
 async def why(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> str:
     """What is wrong with each address, in one line, found by one more attempt; empty if they let us in now."""
-    found = await asyncio.gather(*(_attempt(client, host, port) for host, port in addresses))
+    # In order: aiokafka shuffles its addresses, and the same fault is to be the same line.
+    found = await asyncio.gather(*(_attempt(client, host, port) for host, port in sorted(addresses)))
     return "; ".join(dict.fromkeys(filter(None, found)))
 
 

@@ -23,14 +23,16 @@ from bridge.records import Records
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.options import KafkaOptions
+from tests.bench.catchup import catch_up
 from tests.bench.figures import figure
-from tests.bench.rebuild import rebuild
 from tests.bench.report import Report
 from tests.bench.topic import PARTITIONS, fill
 from tests.load.bench import Goal, table, write
 
 RATIO: Final[float] = 0.6
 REBUILD_SECONDS: Final[float] = 15.0
+LIMIT: Final = 120.0
+"""Seconds that one reading may take."""
 
 
 class Plan(NamedTuple):
@@ -88,7 +90,8 @@ async def measure(options: KafkaOptions, ends: dict[str, int], plan: Plan, repor
     for number in range(1, plan.rounds + 1):
         report.step(f"{title}, round {number}")
         for name, loop in LOOPS.items():
-            speed[name].append(sum(ends.values()) / await loop(options, ends))
+            async with asyncio.timeout(LIMIT):
+                speed[name].append(sum(ends.values()) / await loop(options, ends))
     ratios = [a / b for a, b in zip(speed["bridge"], speed["getmany alone"], strict=True)]
     return {
         "records_per_cpu_second": {n: round(statistics.median(v)) for n, v in speed.items()},
@@ -116,7 +119,7 @@ async def run(plan: Plan, directory: Path, report: Report) -> tuple[dict[str, An
         options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="r.", partitions=PARTITIONS, replication=1)
         await fill(options, plan.rebuilt, 10_000)
         report.step("a rebuild from all of them")
-        figures["rebuild"] = rebuilt = await rebuild(options, directory, endpoints=10_000)
+        figures["rebuild"] = rebuilt = await catch_up(options, directory, endpoints=10_000)
         goals.append(Goal("rebuild of 10,000 endpoints", "s", REBUILD_SECONDS, rebuilt["seconds"]))
     return figures, goals
 

@@ -1,6 +1,7 @@
 """Keeps publishing: opens the topic, opens it again after a fault, starts over when it is another one."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ class Publisher:
             WrongTopic: the topic is there at the start, and not as it must be.
             ConfigurationError: the options cannot be used.
         """
+        # The client library writes a line for each of its attempts, ten in a second; what is wrong is said below.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         loop = asyncio.get_running_loop()
         started, attempt = loop.time(), 0
         while True:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
@@ -18,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from bridge import fetched, positions, session
-from bridge.consumer import assign
+from bridge.consumer import assign, consuming
 from bridge.fetched import Fetched
 from deploy.kafka.cluster import LocalCluster
 from diem.fanout.state import FeedState
@@ -324,6 +326,31 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
         assert heard.records == 2, "it goes on where the last one stopped"
         assert reader.connects == 1
         assert len(heard.caught_up_names()) == 4
+
+
+async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_behind(
+    kafka_options: KafkaOptions,
+) -> None:
+    port = int(kafka_options.bootstrap_servers.rpartition(":")[2])
+
+    def connections() -> int:
+        return sum(bool(c.raddr) and c.raddr.port == port for c in psutil.Process().net_connections("tcp"))
+
+    async def opening() -> None:
+        async with consuming(kafka_options, "g", 1):
+            await asyncio.sleep(60)
+
+    gc.disable()  # it would close what was left behind
+    try:
+        for milliseconds in range(0, 40, 2):
+            task = asyncio.create_task(opening())
+            await asyncio.sleep(milliseconds / 1000)
+            task.cancel()
+            await asyncio.wait([task], timeout=8)
+            assert task.cancelled()
+        await until(lambda: connections() == 0, within=2)
+    finally:
+        gc.enable()
 
 
 async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_once_the_topic_is_there(

@@ -1,0 +1,83 @@
+"""A bridge as a process, and a reader that only parses: how long until everything has been caught up with."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from diem.fanout.state import FeedState
+from diem.kafka.options import KafkaOptions
+from diem.links.feed_reader import FeedReader
+from diem.process.auth import SharedKey
+from diem.protocol import feed
+from tests.support.ports import free_port
+
+_START = "import sys; from deploy.run import start; sys.exit(start('bridge'))"
+
+
+class Parsing:
+    """What a server does with a feed before it tells anybody."""
+
+    def __init__(self) -> None:
+        self.state = FeedState()
+        self.began = 0.0
+        self.done = asyncio.Event()
+
+    def resume(self) -> feed.Resume:
+        self.began = time.monotonic()
+        return self.state.resume()
+
+    def hello(self, message: feed.Hello) -> None:
+        self.state.hello(message.source, message.names)
+
+    def batch(self, batch: feed.Batch) -> None:
+        self.state.apply(batch)
+
+    def caught_up(self, name: str) -> None:
+        self.state.caught_up_with(name)
+        if self.state.caught_up:
+            self.done.set()
+
+    def resync(self, message: feed.Resync) -> None:
+        raise AssertionError(f"no record is bad here: {message}")
+
+    def beat(self) -> None:
+        pass
+
+
+async def catch_up(options: KafkaOptions, directory: Path, *, endpoints: int) -> dict[str, Any]:
+    """Seconds from the ``resume`` to the last ``caught_up``, and what it cost the bridge."""
+    key_file = directory / "internal.key"
+    key, port = SharedKey.create(key_file), free_port()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DIEM_INTERNAL_KEY_FILE": str(key_file),
+        "DIEM_BRIDGE_INTERNAL_PORT": str(port),
+        "DIEM_KAFKA_BOOTSTRAP_SERVERS": options.bootstrap_servers,
+        "DIEM_KAFKA_TOPIC_PREFIX": options.topic_prefix,
+        "DIEM_LOG_LEVEL": "error",
+    }
+    bridge = await asyncio.create_subprocess_exec(sys.executable, "-c", _START, env=environment)
+    sink = Parsing()
+    reading = asyncio.create_task(FeedReader(f"ws://127.0.0.1:{port}/feed", key, sink).run())
+    try:
+        async with asyncio.timeout(120):
+            await sink.done.wait()
+        seconds = time.monotonic() - sink.began
+        if len(sink.state.retained) != endpoints:
+            raise AssertionError(f"{len(sink.state.retained)} endpoints")
+        ticks = Path(f"/proc/{bridge.pid}/stat").read_text().rpartition(")")[2].split()
+        cpu = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+        peak = next(line for line in Path(f"/proc/{bridge.pid}/status").read_text().splitlines() if "VmHWM" in line)
+        return {
+            "seconds": round(seconds, 2),
+            "bridge_cpu_seconds": round(cpu, 2),
+            "bridge_peak_mib": round(int(peak.split()[1]) / 1024),
+            "records_sent": sink.state.counts.consumed,
+        }
+    finally:
+        reading.cancel()
+        bridge.terminate()
+        await bridge.wait()

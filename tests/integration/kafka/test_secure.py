@@ -1,0 +1,359 @@
+"""Somebody else's Kafka: TLS with host names, SCRAM, rights; the settings come from the environment, as in service."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import TopicAuthorizationFailedError
+
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import connected, describe
+from diem.links.feed_reader import FeedReader
+from diem.process.auth import SharedKey
+from tests.integration.data.process import bulk
+from tests.support.bridging import Heard, until
+from tests.support.ports import free_port
+from tests.support.secure_kafka import SecureKafka, without_diem
+
+S = TypeVar("S", bound="Service")
+
+ROOT: Final = Path(__file__).parents[3]
+TOPIC: Final = "diem.updates"
+ROLES: Final = {"data": "data-service", "bridge": "bridge", "check": "auditor", "metadata": "metadata"}
+"""Who logs in for which role of `diem topics --print`."""
+
+
+class Service:
+    """One of our processes, its log, and what it says of itself."""
+
+    def __init__(self, process: asyncio.subprocess.Process, directory: Path, internal_port: int) -> None:
+        self.process = process
+        self.directory = directory
+        self.internal_port = internal_port
+        self.log: list[str] = []
+
+    async def read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.log.append(line.decode().rstrip())
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in map(json.loads, self.log) if event["event"] == name]
+
+    @property
+    def tracebacks(self) -> list[str]:
+        """Lines that no operator should see."""
+        return [line for line in self.log if "Traceback" in line or not line.startswith("{")]
+
+    @property
+    def key(self) -> SharedKey:
+        return SharedKey.load(self.directory / "internal.key")
+
+    async def get(self, path: str) -> httpx.Response:
+        url = f"http://127.0.0.1:{self.internal_port}{path}"
+        async with httpx.AsyncClient(trust_env=False) as http:
+            return await http.get(url, headers={"Authorization": self.key.header})
+
+    async def until(self, path: str, condition: Callable[[httpx.Response], bool], within: float = 15.0) -> None:
+        """Ask until the answer is the right one."""
+        last = None
+        try:
+            async with asyncio.timeout(within):
+                while last is None or not condition(last):
+                    with contextlib.suppress(httpx.HTTPError):
+                        last = await self.get(path)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError((last and last.text, self.log)) from None
+
+
+class DataService(Service):
+    @property
+    def port(self) -> int:
+        return int(self.events("serving")[0]["port"])
+
+    async def put(self, name: str, value: float) -> None:
+        key = SharedKey.load(self.directory / "write.key")
+        async with httpx.AsyncClient(trust_env=False) as http:
+            url = f"http://127.0.0.1:{self.port}/v1/data"
+            answer = await http.put(url, json=bulk({name: value}), headers={"Authorization": key.header})
+        assert answer.is_success, answer.text
+
+    async def says(self, failure: str) -> None:
+        await self.until("/status", lambda answer: failure in (answer.json()["publisher"]["failure"] or ""))
+
+    async def publishes(self) -> None:
+        await self.until("/status", lambda answer: answer.json()["publisher"]["state"] == "publishing")
+
+
+class Bridge(Service):
+    async def says(self, why_not: str) -> None:
+        await self.until("/readyz", lambda answer: answer.status_code == 503 and why_not in answer.text)
+
+    async def serves(self) -> None:
+        await self.until("/readyz", lambda answer: answer.status_code == 200)
+
+    @asynccontextmanager
+    async def reading(self, sink: Heard) -> AsyncIterator[None]:
+        reader = asyncio.create_task(FeedReader(f"ws://127.0.0.1:{self.internal_port}/feed", self.key, sink).run())
+        try:
+            yield
+        finally:
+            reader.cancel()
+            await asyncio.wait([reader])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def secure(kafka_program: Program, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecureKafka]:
+    """A broker with the users and the rights, without the topic."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed, and makes the certificates")
+    kafka = SecureKafka(tmp_path_factory.mktemp("secure"), kafka_program)
+    async with kafka.cluster:
+        for user in (*ROLES.values(), "stranger"):
+            await kafka.add_user(user)
+        rights = [line for line in (await printed(kafka)) if line.startswith("kafka-acls.sh")]
+        assert await kafka.allow(rights) >= len(rights) > 0
+        yield kafka
+
+
+async def diem(kafka: SecureKafka, environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "deploy", *arguments,
+        cwd=kafka.directory, env=without_diem() | {"PYTHONPATH": str(ROOT)} | environment,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def printed(kafka: SecureKafka) -> list[str]:
+    names = [word for role, user in ROLES.items() for word in ("--principal", f"{role}={user}")]
+    code, out, err = await diem(kafka, kafka.environment("auditor"), "topics", "--print", "--replication", "1", *names)
+    assert (code, err) == (0, "")
+    return out.splitlines()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def topic_line(secure: SecureKafka) -> str:
+    """The line that makes the topic."""
+    (line,) = [line for line in await printed(secure) if line.startswith("kafka-topics.sh")]
+    return line
+
+
+@pytest.fixture
+async def topic(secure: SecureKafka, topic_line: str) -> str:
+    """The topic, made by somebody who may."""
+    await secure.make_topic(topic_line)
+    return TOPIC
+
+
+@asynccontextmanager
+async def running(made: type[S], program: str, directory: Path, **environment: str) -> AsyncIterator[S]:
+    """A process by its name (`deploy.run`), with its internal port and this environment."""
+    port = free_port()
+    own = {"DIEM_STATE_DIR": str(directory), f"DIEM_{program.upper()}_INTERNAL_PORT": str(port)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", f"import sys; from deploy.run import start; sys.exit(start({program!r}))",
+        cwd=ROOT, env=without_diem() | own | environment, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    service = made(process, directory, port)
+    reading = asyncio.create_task(service.read())
+    try:
+        yield service
+        assert process.returncode is None, "it went on"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await reading
+
+
+@asynccontextmanager
+async def both(directory: Path, kafka: SecureKafka, **other: object) -> AsyncIterator[tuple[DataService, Bridge]]:
+    """A Data Service and a bridge."""
+    for name in ("internal.key", "write.key"):
+        SharedKey.create(directory / name)
+    sources = directory / "diem.toml"
+    sources.write_text("")
+    own = {"DIEM_DATA_PORT": "0", "DIEM_DATA_CONFIG": str(sources)} | kafka.environment("data-service", **other)
+    async with (
+        running(DataService, "data", directory, **own) as data,
+        running(Bridge, "bridge", directory, **kafka.environment("bridge", **other)) as bridge,
+    ):
+        yield data, bridge
+
+
+async def test_updates_pass_from_the_data_service_to_a_server_by_printed_rights_alone(
+    secure: SecureKafka, topic_line: str, tmp_path: Path
+) -> None:
+    await secure.delete_topic(TOPIC)
+    heard = Heard()
+    async with both(tmp_path, secure) as (data, bridge):
+        await bridge.says(f"topic {TOPIC} does not exist")
+        await data.says(f"topic {TOPIC} was not made: Authorization failed")
+        await secure.make_topic(topic_line)
+        await data.put("/north", 1.0)
+        async with bridge.reading(heard):
+            await until(lambda: heard.state.caught_up and "/north" in heard.names, within=15)
+            await data.put("/south", 2.0)
+            await until(lambda: heard.names == {"/north", "/south"})
+            await data.until("/status", lambda answer: answer.json()["publisher"]["lag"] == 0)
+            # Rights to the group are used, too.
+            await until_marked(secure)
+        assert not data.tracebacks
+        assert not bridge.tracebacks
+
+
+async def until_marked(kafka: SecureKafka) -> None:
+    """Until the bridge's group has a mark."""
+    options = kafka.options("bridge")
+    async with administering(options) as admin, asyncio.timeout(10):
+        while not await admin.list_consumer_group_offsets(options.names.x_group(1)):
+            await asyncio.sleep(0.1)
+
+
+async def test_nobody_may_do_more_than_is_printed(secure: SecureKafka, topic: str) -> None:
+    async with connected(secure.options("stranger")) as client:
+        assert not (await describe(client)).topics
+        with pytest.raises(KafkaUnavailable, match=f"this user has no rights to topic {topic}"):
+            await describe(client, topic)
+    async with connected(secure.options("bridge")) as client:
+        assert topic in (await describe(client)).topics
+    producer = AIOKafkaProducer(**secure.options("bridge").client_arguments())
+    await producer.start()
+    try:
+        with pytest.raises(TopicAuthorizationFailedError):
+            await producer.send_and_wait(topic, b"{}", b"/forged")
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(**secure.options("data-service").client_arguments(), auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        with pytest.raises(TopicAuthorizationFailedError):
+            await consumer.getone()
+    finally:
+        await consumer.stop()
+
+
+async def test_a_wrong_password_is_one_line_and_both_go_on_until_it_is_right(
+    secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "password"
+    other.touch(0o600)
+    other.write_text("another one")
+    async with both(tmp_path, secure, sasl_password_file=other) as (data, bridge):
+        try:
+            await data.says(f"{secure.servers} does not accept user data-service with this password")
+            await bridge.says(f"{secure.servers} does not accept user bridge with this password")
+            await data.put("/kept", 1.0)
+            for user in ("data-service", "bridge"):
+                await secure.add_user(user, "another one")
+            await data.publishes()
+            await bridge.serves()
+            assert len(data.events("not publishing")) == 1
+            assert len(bridge.events("Kafka cannot be used now")) == 1
+        finally:
+            for user in ("data-service", "bridge"):
+                await secure.add_user(user)
+    for service in (data, bridge):
+        assert not service.tracebacks
+        assert "another one" not in "".join(service.log)
+
+
+REFUSED: Final[dict[str, tuple[Callable[[SecureKafka], dict[str, object]], str]]] = {
+    "another authority": (
+        lambda kafka: {"ca_file": kafka.certificates.other_ca},
+        "the certificate of {servers} is not accepted: unable to get local issuer certificate (who signed it belongs",
+    ),
+    "another name": (
+        lambda kafka: {"bootstrap_servers": kafka.servers_by_address},
+        "the certificate of {address} is not accepted: IP address mismatch",
+    ),
+    "another advertised name": (
+        lambda kafka: {"bootstrap_servers": kafka.misnamed_servers},
+        "the certificate of {misnamed} is not accepted: IP address mismatch",
+    ),
+    "no TLS": (
+        lambda kafka: {"security_protocol": "SASL_PLAINTEXT"},
+        "{servers} ends the connection: is it of this security protocol?",
+    ),
+    "no login": (
+        lambda kafka: {"security_protocol": "SSL"},
+        "{servers} ends the connection: is it of this security protocol?",
+    ),
+    "another mechanism": (
+        lambda kafka: {"sasl_mechanism": "SCRAM-SHA-256"},
+        "{servers} does not offer SCRAM-SHA-256",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_connection_that_is_not_to_be_says_why_in_one_line(secure: SecureKafka, case: str) -> None:
+    changed, expected = REFUSED[case]
+    misnamed = secure.misnamed_servers.replace("localhost", "127.0.0.1")
+    with pytest.raises(KafkaUnavailable) as refused:
+        async with connected(secure.options("bridge", **changed(secure))) as client:
+            await describe(client)
+    said = str(refused.value)
+    assert expected.format(servers=secure.servers, address=secure.servers_by_address, misnamed=misnamed) in said
+    assert "\n" not in said
+
+
+async def test_an_unknown_authority_leaves_the_services_up_with_one_line_each(
+    secure: SecureKafka, tmp_path: Path
+) -> None:
+    changed, expected = REFUSED["another authority"]
+    line = expected.format(servers=secure.servers)
+    async with both(tmp_path, secure, **changed(secure)) as (data, bridge):
+        await data.says(line)
+        await bridge.says(line)
+        await data.put("/kept", 1.0)
+    for service, event in ((data, "not publishing"), (bridge, "Kafka cannot be used now")):
+        assert len(service.events(event)) == 1
+        assert not service.tracebacks
+
+
+async def test_check_finds_no_fault_of_security_with_its_own_rights(secure: SecureKafka, topic: str) -> None:
+    chosen = (
+        "--bootstrap-servers", secure.servers, "--security-protocol", "SASL_SSL", "--sasl-username", "auditor",
+        "--sasl-password-file", str(secure.password_file("auditor")), "--ca-file", str(secure.certificates.ca),
+    )  # fmt: skip
+    code, out, err = await diem(secure, {}, "check", *chosen, "--tolerate", "0", "--json")
+    assert err == ""
+    findings = {each["rule"]: each for each in json.loads(out)["findings"]}
+    faults = [each for each in findings.values() if each["verdict"] == "fault"]
+    assert (code, faults) == (0, [])
+    assert (findings["authorizer"]["verdict"], findings["authorizer"]["found"]) == ("ok", "StandardAuthorizer")
+    hidden = [name for name, each in findings.items() if "does not show" in each["found"]]
+    assert hidden == [], "its rights are enough to see everything"
+
+
+async def test_check_without_rights_asks_for_them(secure: SecureKafka, topic: str) -> None:
+    code, out, err = await diem(secure, secure.environment("stranger"), "check", "--tolerate", "0", "--json")
+    findings = {each["rule"]: each for each in json.loads(out)["findings"]}
+    assert (code, err) == (1, "")
+    assert [name for name, each in findings.items() if each["verdict"] == "fault"] == ["topic"]
+    assert findings["topic"]["found"] == f"there is no topic {topic}, or this user may not see it"
+    assert findings["authorizer"]["change"] == "give this user the rights that `diem topics --print` lists for check"
+
+
+async def test_check_with_a_wrong_password_is_one_line(secure: SecureKafka) -> None:
+    wrong = secure.environment("auditor", sasl_password_file=secure.password_file("bridge"))
+    reason = f"{secure.servers} does not accept user auditor with this password"
+    assert await diem(secure, wrong, "check") == (1, "", f"diem: Kafka at {secure.servers}: {reason}\n")

@@ -1,0 +1,120 @@
+"""What Kafka's own tools do, from the lines that `diem topics --print` prints: aiokafka speaks only part of it."""
+
+import argparse
+import hashlib
+import secrets
+import shlex
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from aiokafka.admin import NewTopic
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import CompactArray, CompactBytes, CompactString, Int8, Int16, Int32, Schema, TaggedFields
+
+# Numbers of Kafka's protocol guide.
+_TOPIC, _GROUP, _CLUSTER = 2, 3, 4
+_ALLOW: Final = 3
+_PATTERNS: Final = {"literal": 3, "prefixed": 4}
+_OPERATIONS: Final = {"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
+_SCRAM_SHA_512: Final = 2
+_ITERATIONS: Final = 4096
+
+_User = tuple[str, int, int, bytes, bytes, dict[int, bytes]]
+Right = tuple[int, str, int, str, str, int, int]
+"""The arguments of aiokafka's `CreateAclsRequest`."""
+
+
+def rights(line: str) -> Iterator[Right]:
+    """What a line of `kafka-acls.sh` allows; an option that is not known here ends the test."""
+    said = _acls.parse_args(shlex.split(line))
+    kinds = {_TOPIC: said.topic, _GROUP: said.group, _CLUSTER: "kafka-cluster" if said.cluster else None}
+    ((kind, name),) = ((kind, name) for kind, name in kinds.items() if name is not None)
+    pattern = _PATTERNS[said.resource_pattern_type]
+    for operation in said.operation:
+        yield kind, name, pattern, said.allow_principal, "*", _OPERATIONS[operation], _ALLOW
+
+
+def new_topic(line: str) -> NewTopic:
+    """What a line of `kafka-topics.sh` makes."""
+    said = _topics.parse_args(shlex.split(line))
+    config = dict(each.split("=", 1) for each in said.config)
+    return NewTopic(said.topic, said.partitions, said.replication, topic_configs=config)
+
+
+def _tool(name: str, command: str) -> argparse.ArgumentParser:
+    tool = argparse.ArgumentParser(name, allow_abbrev=False)
+    tool.add_argument("tool", choices=[name])
+    tool.add_argument("--bootstrap-server", required=True)
+    tool.add_argument("--command-config", required=True)
+    tool.add_argument(command, action="store_true", required=True)
+    tool.add_argument("--topic")
+    return tool
+
+
+_acls = _tool("kafka-acls.sh", "--add")
+_acls.add_argument("--allow-principal", required=True)
+_acls.add_argument("--operation", action="append", required=True)
+_acls.add_argument("--resource-pattern-type", default="literal")
+_acls.add_argument("--group")
+_acls.add_argument("--cluster", action="store_true")
+_topics = _tool("kafka-topics.sh", "--create")
+_topics.add_argument("--partitions", type=int, required=True)
+_topics.add_argument("--replication-factor", type=int, required=True, dest="replication")
+_topics.add_argument("--config", action="append", default=[])
+
+
+# AlterUserScramCredentials in version 0 (Kafka protocol guide).
+
+
+class _ScramAnswer(Response):  # type: ignore[misc]  # aiokafka has no types for it
+    API_KEY = 51
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "results",
+            CompactArray(
+                ("user", CompactString()),
+                ("error_code", Int16),
+                ("error_message", CompactString()),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _ScramStructure(RequestStruct):  # type: ignore[misc]  # aiokafka has no types for it
+    FLEXIBLE_VERSION: ClassVar[bool] = True
+    API_KEY = 51
+    API_VERSION = 0
+    RESPONSE_TYPE = _ScramAnswer
+    SCHEMA = Schema(
+        ("deletions", CompactArray(("name", CompactString()), ("mechanism", Int8), ("tags", TaggedFields))),
+        (
+            "upsertions",
+            CompactArray(
+                ("name", CompactString()),
+                ("mechanism", Int8),
+                ("iterations", Int32),
+                ("salt", CompactBytes),
+                ("salted_password", CompactBytes),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class SetPassword(Request[_ScramStructure]):  # type: ignore[misc]
+    """Makes a user for SCRAM-SHA-512, or gives one another password."""
+
+    API_KEY = 51
+
+    def __init__(self, user: str, password: str) -> None:
+        salt = secrets.token_bytes(16)
+        salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
+        self._user: _User = (user, _SCRAM_SHA_512, _ITERATIONS, salt, salted, {})
+
+    def build(self, request_struct_class: type[_ScramStructure]) -> _ScramStructure:
+        return request_struct_class([], [self._user], {})

@@ -1,0 +1,187 @@
+"""A Kafka as others run it: TLS with host names, SCRAM users and rights, and nothing open to anybody else."""
+
+import asyncio
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar, Final
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import CreateAclsRequest
+
+from deploy.kafka.brokers import HOST, BrokerPlan
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.processes import free_ports
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.metadata import connected, describe
+from diem.kafka.options import KafkaOptions
+from diem.kafka.settings import KafkaSettings
+from tests.support.kafka_tools import SetPassword, new_topic, rights
+
+NAME: Final = "localhost"
+"""The name in the broker's certificate; its address is not in it."""
+_SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+class Certificates:
+    """An authority, the certificate that it gave the broker, and the file of another authority."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ca, self.other_ca = directory / "ca.pem", directory / "other.pem"
+        self.broker = directory / "broker.pem"
+        key, request, names = directory / "broker.key", directory / "broker.csr", directory / "names"
+        for file in (self.ca, self.other_ca):
+            _openssl("req", "-x509", *_new_key(file.with_suffix(".key")), "-subj", f"/CN={file.stem}", "-out", file)
+        _openssl("req", *_new_key(key), "-subj", "/CN=broker", "-out", request)
+        names.write_text(f"subjectAltName=DNS:{NAME}\n")
+        signed = directory / "broker.crt"
+        by = ("-CA", self.ca, "-CAkey", self.ca.with_suffix(".key"), "-CAcreateserial", "-days", "2")
+        _openssl("x509", "-req", "-in", request, *by, "-extfile", names, "-out", signed)
+        self.broker.write_text(key.read_text() + signed.read_text())
+
+
+def _new_key(file: Path) -> tuple[str | Path, ...]:
+    return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", file)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+class SecureProgram(Program):
+    """A broker with two listeners more: for users, and one whose advertised address is not in its certificate."""
+
+    ports: ClassVar[tuple[int, int]]
+    certificate: ClassVar[Path]
+
+    def argv(self, plan: BrokerPlan) -> tuple[str, ...]:
+        users, misnamed = self.ports
+        listeners = f"PLAINTEXT://{HOST}:{plan.port},CONTROLLER://{HOST}:{plan.controller_port}"
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,MISNAMED:SASL_SSL"
+        internal = f"PLAINTEXT://{HOST}:{plan.port}"
+        changed = {
+            "listeners": f"{listeners},USERS://{HOST}:{users},MISNAMED://{HOST}:{misnamed}",
+            "advertised.listeners": f"{internal},USERS://{NAME}:{users},MISNAMED://{HOST}:{misnamed}",
+            "listener.security.protocol.map": protocols,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificate),
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.users.scram-sha-512.sasl.jaas.config": _SCRAM_LOGIN,
+            "listener.name.misnamed.scram-sha-512.sasl.jaas.config": _SCRAM_LOGIN,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "false",
+            # Whoever comes over the internal listeners: the broker itself, and the test as its administrator.
+            "super.users": "User:ANONYMOUS",
+        }
+        return (*super().argv(plan), *(word for pair in changed.items() for word in ("--override", "=".join(pair))))
+
+
+class SecureKafka:
+    """The cluster, its certificates and its users, whose passwords are files."""
+
+    def __init__(self, directory: Path, program: Program) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+        self.certificates = Certificates(directory)
+
+        class Here(SecureProgram):
+            ports = tuple(free_ports(2))  # type: ignore[assignment]  # it is two
+            certificate = self.certificates.broker
+
+        self._ports = Here.ports
+        self.cluster = LocalCluster(directory, prepare=lambda: Here(*program))
+
+    @property
+    def servers(self) -> str:
+        return f"{NAME}:{self._ports[0]}"
+
+    @property
+    def servers_by_address(self) -> str:
+        """The same listener by a name that its certificate does not have."""
+        return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def misnamed_servers(self) -> str:
+        """A listener that is reached by a good name, and says that the broker is to be reached by another one."""
+        return f"{NAME}:{self._ports[1]}"
+
+    @property
+    def plain(self) -> KafkaOptions:
+        """As the administrator, over the internal listener."""
+        return KafkaOptions(self.cluster.bootstrap_servers)
+
+    def environment(self, user: str, **other: object) -> dict[str, str]:
+        """What a process of this user is given; `other` are fields of `KafkaOptions` in place of the right ones."""
+        given = {
+            "bootstrap_servers": self.servers,
+            "security_protocol": "SASL_SSL",
+            "sasl_username": user,
+            "sasl_password_file": self.password_file(user),
+            "ca_file": self.certificates.ca,
+        } | other
+        return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in given.items()}
+
+    def options(self, user: str, **other: object) -> KafkaOptions:
+        """What a process makes of its environment."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in set(os.environ) - set(without_diem()):
+                patch.delenv(name)
+            for name, value in self.environment(user, **other).items():
+                patch.setenv(name, value)
+            return KafkaSettings.load().kafka()
+
+    def password_file(self, user: str) -> Path:
+        """The file of a user's password, made when it is first asked for."""
+        file = self.directory / f"{user}.password"
+        if not file.exists():
+            file.touch(0o600)
+            file.write_text(secrets.token_urlsafe(12) + "\n")
+        return file
+
+    async def add_user(self, name: str, password: str | None = None) -> None:
+        """Make a user, or give one another password."""
+        word = password or self.password_file(name).read_text().strip()
+        async with self._administrator() as (client, node):
+            answer = await client.send(node, SetPassword(name, word))
+        assert [code for _, code, *_ in answer.results] == [0], answer
+
+    async def allow(self, lines: Iterable[str]) -> int:
+        """Do what lines of `kafka-acls.sh` say; returns how many rights that were."""
+        made = 0
+        async with self._administrator() as (client, node):
+            for line in lines:
+                for right in rights(line):
+                    answer = await client.send(node, CreateAclsRequest(*right))
+                    assert answer.creation_responses[0][0] == 0, answer
+                    made += 1
+        return made
+
+    async def make_topic(self, line: str) -> None:
+        """Do what a line of `kafka-topics.sh` says."""
+        async with administering(self.plain) as admin:
+            await admin.create_topics([new_topic(line)])
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, if it is there, and wait until it is gone."""
+        async with administering(self.plain) as admin:
+            await admin.delete_topics([name])
+        async with connected(self.plain) as client, asyncio.timeout(10):
+            while name in (await describe(client, name)).topics:
+                await asyncio.sleep(0.05)
+
+    @asynccontextmanager
+    async def _administrator(self) -> AsyncIterator[tuple[AIOKafkaClient, int]]:
+        async with connected(self.plain) as client:
+            node = client.get_random_node()
+            assert node is not None
+            yield client, node
+
+
+def without_diem() -> dict[str, str]:
+    """The environment without settings of ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}

@@ -1,0 +1,90 @@
+"""Why brokers do not let us in, as one line that says what to change."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import connected
+from diem.kafka.options import KafkaOptions
+from diem.kafka.refusal import said, why
+
+
+def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            unverified(20, "unable to get local issuer"),
+            "k:1 is not accepted: unable to get local issuer (who signed it belongs into DIEM_KAFKA_CA_FILE)",
+        ),
+        (unverified(62, "Hostname mismatch."), "the certificate of k:1 is not accepted: Hostname mismatch"),
+        (SaslAuthenticationFailed("no"), "k:1 does not accept user alice with this password"),
+        (UnsupportedSaslMechanismError("no"), "k:1 does not offer PLAIN"),
+        (TimeoutError(), "k:1 does not answer"),
+        (KafkaConnectionError("closed"), "k:1 ends the connection"),
+        (ConnectionResetError(), "k:1 ends the connection: is it of this security protocol? (reset)"),
+        (ssl.SSLError(1, "wrong version number"), "k:1 ends the connection: is it of this security protocol?"),
+        (OSError(111, "Connect call failed"), "Connect call failed"),
+        (OSError(), "k:1: OSError"),
+    ],
+)
+def test_every_error_says_what_to_change(error: Exception, line: str) -> None:
+    assert line in said(error, "k:1", "alice", "PLAIN")
+
+
+@asynccontextmanager
+async def closing() -> AsyncIterator[int]:
+    """The port of somebody who takes connections and ends them at the first request."""
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(end, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_every_address_is_named_once_in_the_same_order() -> None:
+    async with closing() as port:
+        client = AIOKafkaClient(bootstrap_servers=f"127.0.0.1:{port}")
+        ours, nobodys = ("127.0.0.1", port), ("127.0.0.1", 1)
+        line = await why(client, [ours, nobodys, ours])
+        assert line == await why(client, [nobodys, ours])
+    first, second = line.split("; ")
+    assert "('127.0.0.1', 1)" in first
+    assert second.startswith(f"127.0.0.1:{port} ends the connection")
+
+
+async def test_who_cannot_connect_hears_why() -> None:
+    async with closing() as port:
+        with pytest.raises(KafkaUnavailable, match=f"127.0.0.1:{port} ends the connection"):
+            async with connected(KafkaOptions(f"127.0.0.1:{port}")):
+                pass
+
+
+async def test_a_broker_that_lets_us_in_meanwhile_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[AIOKafkaClient] = []
+
+    async def bootstrap(client: AIOKafkaClient) -> None:
+        attempts.append(client)
+        if len(attempts) == 1:
+            raise KafkaConnectionError("Unable to bootstrap")
+
+    async def nothing(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
+    monkeypatch.setattr("diem.kafka.metadata.why", nothing)
+    async with connected(KafkaOptions("127.0.0.1:1")) as client:
+        assert attempts == [client, client]

@@ -57,6 +57,8 @@ class Progress:
     backlog: Backlog
     repeat: bool
     """Whether everything is to be sent again, spread over a minute: another process published here before."""
+    stranger: bool
+    """Whether the store has never published here, so that the log ought to be empty."""
     published: int = 0
     """Records written and acknowledged."""
     foreign: int = 0
@@ -89,6 +91,7 @@ class Publication:
             lane.failed()
         # Before anything of ours: a record that comes from elsewhere after this is noticed.
         await self._compare()
+        self._warn_of_strangers()
         work = [self._lane(number) for number in range(len(self._backlog.lanes))]
         work += [self._take_in(), self._mark(), self._check(), self._keep(), self._passes()]
         tasks = [asyncio.create_task(one) for one in work]
@@ -100,6 +103,16 @@ class Publication:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _warn_of_strangers(self) -> None:
+        if self._progress.stranger and any(ledger.next for ledger in self._ledgers):
+            # What the log has and this store has not is never told to be gone: only its operator knows if it is.
+            self._logger.warning(
+                "the topic has records, and this store has never published to it: if the store was replaced, delete "
+                "the topic, and it is made again from this store",
+                topic=self._log.topic,
+            )
+        self._progress.stranger = False
 
     async def _lane(self, number: int) -> None:
         lane, wake, ledger = self._backlog.lanes[number], self._wake[number], self._ledgers[number]

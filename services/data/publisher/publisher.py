@@ -97,7 +97,8 @@ class Publisher:
         kept = self._store.cursor
         # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
         cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == source else 0
-        self._progress = Progress(source, Backlog(partitions, cursor), repeat=cursor > 0)
+        stranger = kept is None or kept.source != source
+        self._progress = Progress(source, Backlog(partitions, cursor), repeat=cursor > 0, stranger=stranger)
         if old is not None:
             self._progress.published, self._progress.foreign = old.published, old.foreign
         return self._progress

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from diem.fanout.changes import ChangeMap
@@ -177,6 +178,19 @@ async def test_a_late_record_of_somebody_else_does_not_stay_the_last_one(
             await producer.stop()
         await until(lambda: publisher.status()["foreign"])
         await until_log_is(store, kafka_options)
+
+
+async def test_a_new_store_on_a_topic_with_records_is_warned_of(kafka_options: KafkaOptions) -> None:
+    old, new = MemoryStore(), MemoryStore()
+    old.put("/e/1")
+    with structlog.testing.capture_logs() as said:
+        async with publishing(old, kafka_options):
+            await until(lambda: old.cursor is not None and old.cursor.sequence == 1)
+        async with publishing(old, kafka_options) as again:
+            await until(lambda: again.publishing)
+        assert not [line for line in said if "never published" in line["event"]]
+        async with publishing(new, kafka_options) as publisher:
+            await until(lambda: publisher.publishing and any("never published" in line["event"] for line in said))
 
 
 async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOptions) -> None:

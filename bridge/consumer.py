@@ -20,7 +20,8 @@ LEAST_PARTITION_BYTES: Final = 128 << 10
 """The topic's ``max.message.bytes``: with less, each answer would hold one batch anyhow."""
 FETCH_WAIT_MS: Final = 500
 """An idle broker answers so often, which is what tells that it is alive."""
-REQUEST_TIMEOUT_MS: Final = 10_000
+REQUEST_TIMEOUT_MS: Final = 4000
+"""A fetch is answered within half a second: a broker that takes so long hangs, and its partitions have new leaders."""
 CONSUMER: Final[dict[str, Any]] = {
     # Where to begin is the reader's to say: an offset out of range must be an error, never a new start.
     "enable_auto_commit": False,

@@ -5,8 +5,9 @@ another one of the same name that replaced it: positions in the one mean nothing
 """
 
 import asyncio
+import random
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from typing import Any, ClassVar, Final, NamedTuple
@@ -31,7 +32,9 @@ from diem.kafka.refusal import why
 
 METADATA: Final = 3
 CONNECT_WITHIN_S: Final = 10.0
-REQUEST_TIMEOUT_MS: Final = 5000
+REQUEST_TIMEOUT_MS: Final = 3000
+ASKED: Final = 3
+"""Brokers that are asked one after the other."""
 _UNKNOWN_TOPIC: Final = 3
 _NO_LEADER: Final = 5
 _NOT_ALLOWED: Final = 29
@@ -67,22 +70,31 @@ class Cluster(NamedTuple):
         return f"{self.id}/{found.id}" if found else None
 
 
-async def describe(client: AIOKafkaClient, *topics: str) -> Cluster:
+async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] = ()) -> Cluster:
     """The cluster with ``topics`` (all, when none is named), as one broker knows it now.
+
+    Brokers to ``avoid`` are asked last: they may take connections, and never answer.
 
     Raises:
         KafkaUnavailable: no broker answers, or the topics are just being made.
     """
     request = _Request([(_NO_ID, name, {}) for name in topics] if topics else None)
-    node = client.get_random_node()
-    if node is None:
+    known = [broker.nodeId for broker in client.cluster.brokers()]
+    random.shuffle(known)
+    # One that has died, or hangs, is known for minutes: the others are asked, too.
+    for node in sorted(known, key=lambda number: number in avoid)[:ASKED]:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
+                return _cluster(client, await client.send(node, request))
+        except (KafkaError, OSError, TimeoutError) as error:
+            failed, fault = node, error
+    if not known:
         raise KafkaUnavailable(_servers(client), "no broker is known")
-    try:
-        async with asyncio.timeout(2 * REQUEST_TIMEOUT_MS / 1000):
-            answer = await client.send(node, request)
-    except (KafkaError, OSError, TimeoutError) as error:
-        reason = await _why(client, node) if isinstance(error, NodeNotReadyError) else ""
-        raise KafkaUnavailable(_servers(client), reason or f"{type(error).__name__} {error}".strip()) from error
+    reason = await _why(client, failed) if isinstance(fault, NodeNotReadyError) else ""
+    raise KafkaUnavailable(_servers(client), reason or f"{type(fault).__name__} {fault}".strip()) from fault
+
+
+def _cluster(client: AIOKafkaClient, answer: Any) -> Cluster:  # noqa: ANN401  # a structure of the library
     found = {}
     for code, name, topic_id, _internal, partitions, _operations, _tags in answer.topics:
         if code == _UNKNOWN_TOPIC:

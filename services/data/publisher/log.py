@@ -1,14 +1,15 @@
 """The updates topic as its one writer sees it: batches to a partition, end offsets, the source id. A thin shell."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from diem.kafka.metadata import describe
+from diem.kafka.metadata import connected, describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import MAX_MESSAGE_BYTES
 
@@ -26,15 +27,19 @@ PRODUCER: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 10_000,
 }
 """Settings of the producer (docs/protocol.md section 3); `diem check` looks at them."""
-STOP_WITHIN_S: Final = 5.0
+END_WITHIN_S: Final = 1.0
 ASK_WITHIN_S: Final = 10.0
 
 
 class Log:
     """An open topic. Make it with :func:`open_log`."""
 
-    def __init__(self, topic: str, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
+    def __init__(
+        self, topic: str, client: AIOKafkaClient, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer
+    ) -> None:
         self.topic = topic
+        # Not the producer's: on a connection of its own a question does not wait behind a request.
+        self._client = client
         self._producer = producer
         self._consumer = consumer
 
@@ -68,13 +73,16 @@ class Log:
             found = await self._consumer.end_offsets(wanted)
         return {at.partition: end for at, end in found.items()}
 
-    async def source(self) -> str | None:
-        """The id of the log; None when there is no topic now.
+    async def look(self, avoid: Collection[int] = ()) -> tuple[str | None, dict[int, int]]:
+        """The id of the log (None when there is no topic now), and the leader of each partition.
 
         Raises:
-            KafkaUnavailable: the brokers do not say.
+            KafkaUnavailable: the brokers do not say. Those to ``avoid`` are asked last.
         """
-        return (await describe(self._producer.client, self.topic)).source(self.topic)
+        cluster = await describe(self._client, self.topic, avoid=avoid)
+        topic = cluster.topics.get(self.topic)
+        leaders = {number: part.leader for number, part in topic.partitions.items()} if topic else {}
+        return cluster.source(self.topic), leaders
 
 
 @asynccontextmanager
@@ -82,19 +90,31 @@ async def open_log(options: KafkaOptions) -> AsyncIterator[Log]:
     """The updates topic, open for one writer.
 
     Raises:
-        KafkaError: the brokers are not there.
+        KafkaError, TimeoutError: the brokers are not there.
+        KafkaUnavailable: likewise.
     """
     arguments = options.client_arguments()
     producer = AIOKafkaProducer(client_id=f"{options.topic_prefix}publisher", **PRODUCER, **arguments)
     # It consumes nothing: the producer cannot ask for end offsets.
     consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(ASK_WITHIN_S * 1000), **arguments)
     try:
-        await producer.start()
-        await consumer.start()
-        yield Log(options.names.updates, producer, consumer)
+        async with connected(options) as client, asyncio.timeout(ASK_WITHIN_S) as opening:
+            await producer.start()
+            await consumer.start()
+            opening.reschedule(None)
+            yield Log(options.names.updates, client, producer, consumer)
     finally:
-        for client in (consumer, producer):
-            # With brokers away stopping may take for ever; what is under way is sent again by whoever comes next.
-            with suppress(KafkaError, OSError, TimeoutError):
-                async with asyncio.timeout(STOP_WITHIN_S):
-                    await client.stop()
+        await _end(producer, consumer)
+
+
+async def _end(producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
+    """End both at once. What is under way is sent again by whoever comes next: to wait for it would only hold that up.
+
+    The producer's own ``stop()`` waits for every request, which a broker that hangs does not answer for 40 s; and until
+    then it would repeat them, beside its successor.
+    """
+    producer._closed = True  # noqa: SLF001  # there is no public way to end it without waiting
+    for ending in (producer._sender.close, producer.client.close, consumer.stop):  # noqa: SLF001
+        with suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(END_WITHIN_S):
+                await ending()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -10,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
 from diem.kafka.errors import WrongTopic
+from diem.kafka.metadata import Cluster, connected, describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.process import metrics
@@ -18,7 +20,8 @@ from diem.process.faults import ConfigurationError
 from diem.process.metrics import Sample
 from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
-from services.data.publisher.publication import CHECK_EVERY_S, LogReplaced, Progress, Publication, PublishedStore
+from services.data.publisher.progress import LogReplaced, Progress
+from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
@@ -78,10 +81,12 @@ class Publisher:
 
     async def _publish(self) -> None:
         """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
-        cluster = await ensure(self._options)
+        cluster = await self._cluster()
         topic = cluster.topics[self._options.names.updates]
         progress = self._continue(str(cluster.source(topic.name)), len(topic.partitions))
-        async with open_log(self._options) as log:
+        # Those that the cluster counts as alive: a broker that hangs would hold up whoever connects to it first.
+        alive = ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
+        async with open_log(replace(self._options, bootstrap_servers=alive)) as log:
             self.opened += 1
             self.publishing, self.failure = True, None
             self._log.info("publishing", topic=topic.name, source=progress.source, cursor=progress.backlog.cursor)
@@ -89,6 +94,16 @@ class Publisher:
                 await Publication(self._store, progress, log, self._new).run()
             finally:
                 self.publishing = False
+
+    async def _cluster(self) -> Cluster:
+        """The cluster with our topic, which is made or compared unless it is the one that was published to before."""
+        name = self._options.names.updates
+        if self._progress is not None:
+            async with connected(self._options) as client:
+                cluster = await describe(client, name)
+            if cluster.source(name) == self._progress.source:
+                return cluster
+        return await ensure(self._options)
 
     def _continue(self, source: str, partitions: int) -> Progress:
         old = self._progress

@@ -147,7 +147,7 @@ async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slo
 async def test_a_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "CHECK_EVERY_S", 0.5)
+    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
     async with publishing(store, kafka_options) as publisher:

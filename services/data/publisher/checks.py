@@ -1,0 +1,87 @@
+"""Looks at the log from outside: is it the same, did anybody else write to it, do requests hang at a lost leader."""
+
+import asyncio
+import math
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from services.data.publisher.lanes import Lanes
+from services.data.publisher.log import Log
+from services.data.publisher.progress import LeaderMoved, LogReplaced, Progress
+
+SLOW_S: Final = 2.0
+"""A request that takes longer may be one to a broker that hangs."""
+
+
+class Checks:
+    """What is looked at beside the publishing to one open log."""
+
+    def __init__(self, log: Log, progress: Progress, lanes: Lanes) -> None:
+        self._log = log
+        self._progress = progress
+        self._lanes = lanes
+        self._logger = structlog.get_logger("publisher")
+
+    async def same(self, avoid: Collection[int] = ()) -> dict[int, int]:
+        """The leader of each partition.
+
+        Raises:
+            LogReplaced: the log is another one, or is gone.
+            KafkaUnavailable: the brokers do not say; those to ``avoid`` are asked last.
+        """
+        source, leaders = await self._log.look(avoid)
+        if source != self._progress.source:
+            raise LogReplaced("the topic is gone" if source is None else "the topic is another one")
+        return leaders
+
+    async def foreign(self) -> set[int]:
+        """Compare the ends of the partitions with our acknowledgements: those with records that are not ours.
+
+        Each is named once, however many records there are: somebody who keeps on writing cannot keep us busy.
+        """
+        lanes, ledgers = self._progress.backlog.lanes, self._lanes.ledgers
+        quiet = [number for number, lane in enumerate(lanes) if number not in self._lanes.sent]
+        before = {number: ledgers[number].next for number in quiet}
+        for number, end in (await self._log.ends(quiet)).items():
+            # What was written while the brokers were asked is compared the next time.
+            if number not in self._lanes.sent and ledgers[number].next == before[number]:
+                ledgers[number].ends(end)
+        found = {number for number, ledger in enumerate(ledgers) if ledger.foreign}
+        for number in found:
+            ledgers[number].foreign = False
+        if found:
+            self._progress.foreign += len(found)
+            self._logger.warning("records that are not ours: sending partitions again", partitions=sorted(found))
+        return found
+
+    def warn_of_another_store(self) -> None:
+        """What the log has and this store has not is never told to be gone: only its operator knows if it is."""
+        if self._progress.stranger and any(ledger.next for ledger in self._lanes.ledgers):
+            self._logger.warning(
+                "the topic has records, and this store has never published to it: if the store was replaced, delete "
+                "the topic, and it is made again from this store",
+                topic=self._log.topic,
+            )
+        self._progress.stranger = False
+
+    async def watch_leaders(self) -> None:
+        """Give up requests to a broker that hangs, once another one leads: the old connection never says so.
+
+        Raises:
+            LeaderMoved: connect again, and send what is current to the new leader.
+        """
+        loop, sent = asyncio.get_running_loop(), self._lanes.sent
+        led = await self.same()
+        while True:
+            await asyncio.sleep(SLOW_S / 2)
+            slow = [number for number, since in sent.items() if loop.time() - since > SLOW_S]
+            if not slow:
+                continue
+            now = await self.same({led.get(number, -1) for number in slow})
+            moved = [number for number in slow if now.get(number, -1) not in {-1, led.get(number)}]
+            # One that was answered meanwhile has found its new leader by itself.
+            if stuck := [number for number in moved if loop.time() - sent.get(number, math.inf) > SLOW_S]:
+                raise LeaderMoved(f"partitions {stuck} have new leaders, and requests to the old ones hang")
+            led = now

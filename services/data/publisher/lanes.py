@@ -1,0 +1,67 @@
+"""One request at a time to each partition, made of what is current when it is sent."""
+
+import asyncio
+from collections.abc import Iterable
+
+from diem.fanout.changes import ChangeMap
+from diem.protocol.update import MARK, MARK_KEY
+from services.data.publisher.ledger import Ledger
+from services.data.publisher.log import Log
+from services.data.publisher.progress import Progress
+
+MAX_RECORDS = 500
+"""Endpoints in one request to one partition."""
+
+
+class Lanes:
+    """Sends what the backlog holds; :meth:`run` once for each partition."""
+
+    def __init__(self, log: Log, progress: Progress, changes: ChangeMap) -> None:
+        self._log = log
+        self._progress = progress
+        self._changes = changes
+        self._lanes = progress.backlog.lanes
+        # Whether the last requests of an earlier connection were written is not known: the first look compares nothing.
+        self.ledgers = [Ledger() for _ in self._lanes]
+        self.sent: dict[int, float] = {}
+        """Since when the request of a partition is under way, by the loop's clock."""
+        self._wake = [asyncio.Event() for _ in self._lanes]
+        self._to_mark: set[int] = set()
+
+    def wake(self, partitions: Iterable[int]) -> None:
+        """These partitions have work."""
+        for partition in partitions:
+            self._wake[partition].set()
+
+    def mark(self) -> None:
+        """Write a mark to every partition as soon as it has everything that was accepted."""
+        self._to_mark |= set(range(len(self._wake)))
+        self.wake(self._to_mark)
+
+    async def run(self, number: int) -> None:
+        """Send until something is wrong.
+
+        Raises:
+            KafkaError, OSError: it is not known whether what is under way was written.
+        """
+        lane, wake, loop = self._lanes[number], self._wake[number], asyncio.get_running_loop()
+        while True:
+            taken = lane.take(MAX_RECORDS)
+            # What is current now: a repetition never brings an older update back.
+            records = [(endpoint, change.value) for endpoint in taken if (change := self._changes.get(endpoint))]
+            if number in self._to_mark and not lane.due:
+                records.append((MARK_KEY, MARK))
+            if not records:
+                wake.clear()
+                await wake.wait()
+                continue
+            self.sent[number] = loop.time()
+            base, count = await self._log.write(number, records)
+            del self.sent[number]
+            self.ledgers[number].landed(base, count)
+            written = {key for key, _ in records[:count]}
+            lane.failed(endpoint for endpoint in taken if endpoint not in written)
+            lane.landed()
+            self._progress.published += len(written) - (MARK_KEY in written)
+            if MARK_KEY in written:
+                self._to_mark.discard(number)

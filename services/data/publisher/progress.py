@@ -1,0 +1,32 @@
+"""How far one log is, and the errors that end a connection to it."""
+
+from dataclasses import dataclass
+
+from diem.errors import DiemError
+from services.data.publisher.backlog import Backlog
+
+
+class LogReplaced(DiemError):
+    """The topic is another one than before, or is gone: everything is sent again."""
+
+
+class LeaderMoved(DiemError):
+    """Requests are under way to a broker that no longer leads, and does not answer."""
+
+    retriable = True
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one log is; it outlives the connections to it."""
+
+    source: str
+    backlog: Backlog
+    repeat: bool
+    """Whether everything is to be sent again, spread over a minute: another process published here before."""
+    stranger: bool
+    """Whether the store has never published here, so that the log ought to be empty."""
+    published: int = 0
+    """Records written and acknowledged."""
+    foreign: int = 0
+    """Partitions that were sent again because of records that are not ours."""

@@ -50,7 +50,7 @@ bench-convergence: install-test
 	@$(PY) -m tests.load.convergence
 
 bench-rebuild: install-test
-	@$(PY) -m tests.bench.restart
+	@$(PY) -m tests.bench.rebuild
 
 bench-bridge: install-test
 	@$(PY) -m tests.bench.bridge

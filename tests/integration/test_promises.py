@@ -1,19 +1,36 @@
 """One seeded fault per mode under load, judged by the oracle; `make faults` runs all of them, longer."""
 
+import secrets
+from dataclasses import replace
+from random import Random
+
 import pytest
 
+from deploy.kafka.cluster import LocalCluster
+from diem.kafka.options import KafkaOptions
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 
+X_SEED = 15
+X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
 RUNS = [
     Scenario("single", seconds=8, clients=200, rate=500, faults=("kill-data",), seed=11),
     Scenario("single", seconds=8, clients=100, rate=300, faults=("wipe-store",), seed=12),
     Scenario("x-broadcast", seconds=8, clients=200, rate=500, faults=("kill-broadcast",), seed=13),
     Scenario("all-to-all", seconds=8, clients=100, rate=300, faults=("kill-websocket",), seed=14),
 ]
+RUN_X = Scenario(
+    "x", seconds=8, clients=150, rate=500, servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED
+)
 
 
 @pytest.mark.parametrize("scenario", RUNS, ids=lambda scenario: scenario.name)
 async def test_everyone_ends_at_the_latest_through_a_fault(scenario: Scenario) -> None:
     outcome = await run(scenario)
+    assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
+
+
+async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(kafka: LocalCluster) -> None:
+    cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
+    outcome = await run(replace(RUN_X, kafka=cluster))
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"

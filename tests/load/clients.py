@@ -138,11 +138,12 @@ async def _obey(crowd: Crowd, orders: asyncio.StreamReader) -> None:
 async def _tick(crowd: Crowd) -> None:
     while True:
         await asyncio.sleep(REPORT_SECONDS)
-        crowd.churn(REPORT_SECONDS)
         now = monotonic()
         for client in crowd.clients:
             client.watch(now)
         _say(crowd.figures())
+        # After the report: who has just subscribed would always be behind in it.
+        crowd.churn(REPORT_SECONDS)
 
 
 async def _finish(crowd: Crowd, folder: Path) -> None:

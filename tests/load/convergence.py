@@ -2,9 +2,16 @@
 
 import sys
 
-from tests.load.injection import MODES
 from tests.load.scenario import Scenario
 from tests.load.suite import run_all
 
+RUNS = [
+    *(Scenario(mode=mode, controls=True) for mode in ("single", "x-broadcast", "all-to-all")),
+    Scenario("x-broadcast", servers=3, label="3-servers"),
+    Scenario("all-to-all", servers=3, clients=200, label="3-servers"),
+    Scenario("x", clients=600, servers=1, label="1-server"),
+    Scenario("x", clients=600, servers=3, label="3-servers", controls=True),
+]
+
 if __name__ == "__main__":
-    sys.exit(run_all("convergence", [Scenario(mode=mode, controls=True) for mode in MODES]))
+    sys.exit(run_all("convergence", RUNS))

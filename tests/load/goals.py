@@ -12,6 +12,10 @@ from tests.oracle.mutate import CONTROLS, EXPECTED, NotApplicable
 
 RATE_SHARE = 0.98
 """Of the updates that are due, in a run without faults."""
+FELT = {"cut-black-hole", "all-brokers-down"}
+"""Faults that nobody can pass over: a run in which they hit nobody shows nothing."""
+HARNESS_SHARE = 0.8
+"""Of one CPU, for each of the harness' two processes: with more, they would be what is slow."""
 
 
 def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> list[Goal]:
@@ -23,12 +27,18 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         Goal("T_conv, maximum", "s", bounds.t_conv, steady.get("max")),
         Goal("clients connected at the end", "", scenario.clients, figures["clients"]["connected"], at_least=True),
     ]
+    for part in ("clients", "writer"):
+        share = figures["cpu_seconds"][part] / figures["run_seconds"]
+        goals.append(Goal(f"share of one CPU, load {part}", "", HARNESS_SHARE, round(share, 2)))
     if not scenario.faults:
         rate = round(scenario.rate * RATE_SHARE, 1)
         goals.append(Goal("updates accepted", "1/s", rate, figures["accepted_per_s"], at_least=True))
     for fault, behind in report.lags.faults.items():
-        limit = round(fault.end - fault.start + bounds.t_heal, 2)
+        limit = round(fault.end - fault.start + (bounds.t_heal if fault.heal is None else fault.heal), 2)
         goals.append(Goal(f"time behind, {fault.kind}", "s", limit, round(behind, 2)))
+        if fault.kind in FELT:
+            least = round((fault.end - fault.start) / 2, 2)
+            goals.append(Goal(f"{fault.kind} was felt, time behind", "s", least, round(behind, 2), at_least=True))
     return goals
 
 

@@ -28,14 +28,19 @@ def main() -> int:
     parser.add_argument("--probes", type=int, help="clients that fetch what they are told of")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--controls", action="store_true", help="try the negative controls on the recorded history")
-    parser.add_argument("--t-conv", type=float, default=Bounds.t_conv, help="seconds")
-    parser.add_argument("--t-heal", type=float, default=Bounds.t_heal, help="seconds")
+    parser.add_argument("--t-conv", type=float, help="seconds")
+    parser.add_argument("--t-heal", type=float, help="seconds")
+    parser.add_argument("--servers", type=int)
+    parser.add_argument("--max-servers", type=int)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), help="in mode x")
+    parser.add_argument("--label", help="what the run is called instead of its faults")
     arguments = vars(parser.parse_args())
     names = {field.name for field in fields(Scenario)}
     chosen: dict[str, Any] = {name: value for name, value in arguments.items() if name in names and value is not None}
     scenario = quick(Scenario(**{**chosen, "faults": tuple(arguments["faults"])}))
     end_in_order()
-    outcome = asyncio.run(run(scenario, Bounds(arguments["t_conv"], arguments["t_heal"])))
+    bounds = Bounds(arguments["t_conv"] or scenario.bounds.t_conv, arguments["t_heal"] or scenario.bounds.t_heal)
+    outcome = asyncio.run(run(scenario, bounds))
     return 0 if told(outcome) else 1
 
 

@@ -1,20 +1,25 @@
 """What a convergence run is made of, and what it showed."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from diem.kafka.options import KafkaOptions
 from tests.load.bench import Goal
-from tests.oracle import Report
+from tests.oracle import Bounds, Report
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to run. ``faults`` are injected one after the other, evenly over the time of the writes."""
+    """What to run. ``faults`` are injected one after the other, each when everybody has converged after the one before.
+
+    Writing begins some seconds before the first fault and goes on until all are over.
+    """
 
     mode: str = "single"
     seconds: float = 30.0
+    """Of writing, at least."""
     clients: int = 500
     subscriptions: int = 10
     endpoints: int = 200
@@ -26,11 +31,44 @@ class Scenario:
     seed: int = 1
     controls: bool = False
     """Try the negative controls on the recorded history."""
+    servers: int | None = None
+    """WebSocket servers; None = as many as ``diem up`` starts by itself."""
+    max_servers: int | None = None
+    brokers: int = 1
+    """That run here in mode x, unless ``kafka`` names a cluster."""
+    kafka: KafkaOptions | None = None
+    label: str = ""
+    """What the run is called instead of its faults."""
+    quick: bool = False
 
     @property
     def name(self) -> str:
         """Of the bench file and the folder of histories."""
-        return "-".join(["convergence", self.mode, *self.faults])
+        return "-".join(["convergence", self.mode, *([self.label] if self.label else self.faults)])
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the mode promises."""
+        return Bounds(t_conv=15.0) if self.mode == "x" else Bounds()
+
+    @property
+    def gap(self) -> float:
+        """Seconds of writing before the first fault, and between everybody's being converged and the next one."""
+        if len(self.faults) < 2:
+            return self.seconds / 2
+        return 1.0 if self.quick else 3.0
+
+    @property
+    def options(self) -> list[str]:
+        """What ``diem up`` is told of it, besides the mode."""
+        numbers = {"--servers": self.servers, "--max-servers": self.max_servers}
+        options = [word for name, number in numbers.items() if number is not None for word in (name, str(number))]
+        if self.mode == "x" and self.kafka is None:
+            options += ["--brokers", str(self.brokers)]
+        elif self.kafka:
+            options += ["--bootstrap-servers", self.kafka.bootstrap_servers, "--topic-prefix", self.kafka.topic_prefix]
+            options += ["--replication", str(self.kafka.replication or 1)]
+        return options
 
 
 @dataclass(frozen=True)
@@ -53,5 +91,5 @@ def quick(scenario: Scenario) -> Scenario:
     """The scenario, shortened when QUICK is set in the environment."""
     if not os.environ.get("QUICK"):
         return scenario
-    short = {"seconds": 5.0, "clients": min(scenario.clients, 100), "rate": min(scenario.rate, 500.0)}
-    return Scenario(**{**asdict(scenario), **short})
+    clients, rate = min(scenario.clients, 100), min(scenario.rate, 500.0)
+    return replace(scenario, seconds=5.0, clients=clients, rate=rate, quick=True)

@@ -5,15 +5,19 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
 
+from deploy.scale import scale
+from deploy.statedir import StateDir
 from diem.process.auth import SharedKey
 from tests.oracle.history import Snapshot
 
@@ -33,15 +37,21 @@ class Process:
 
     name: str
     pid: int | None
-    internal_url: str
+    internal_url: str | None
+    """None of programs that are not ours: nginx and the brokers."""
     public_port: int | None
+    restarts: int
 
 
 class System:
-    """A running ``diem up`` without sources of its own. Use it as an asynchronous context."""
+    """A running ``diem up`` without sources of its own. Use it as an asynchronous context.
 
-    def __init__(self, mode: str, folder: Path) -> None:
+    ``options`` are those of ``diem up``, besides the mode and where it keeps its state.
+    """
+
+    def __init__(self, mode: str, folder: Path, options: Sequence[str] = ()) -> None:
         self.mode = mode
+        self._options = tuple(options)
         self.state = folder / "state"
         self._log = folder / "up.log"
         self._config = folder / "diem.toml"
@@ -52,7 +62,7 @@ class System:
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
         self._config.write_text("source = []\n", encoding="utf-8")
-        options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config)]
+        options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config), *self._options]
         with self._log.open("wb") as log:
             self._up = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "deploy", "up", "--quiet", "--free-ports", *options),
@@ -82,7 +92,7 @@ class System:
     def processes(self) -> list[Process]:
         """Its processes now."""
         return [
-            Process(entry["name"], entry["pid"], entry["urls"]["internal"], entry["ports"]["public"])
+            Process(entry["name"], entry["pid"], entry["urls"]["internal"], entry["ports"]["public"], entry["restarts"])
             for entry in self.described().get("processes", [])
         ]
 
@@ -100,9 +110,9 @@ class System:
 
     @property
     def servers(self) -> list[tuple[str, int, str]]:
-        """Host, port and path of every WebSocket server."""
-        ports = [process.public_port for process in self.processes() if process.name.startswith("websocket")]
-        return [("127.0.0.1", port, "/ws") for port in ports if port]
+        """Host, port and path of what clients connect to: every WebSocket server, or nginx before them."""
+        urls = map(urlsplit, self.described()["urls"]["websocket"])
+        return [(url.hostname or "", url.port or 0, url.path) for url in urls]
 
     @property
     def write_key(self) -> str:
@@ -112,11 +122,21 @@ class System:
     # How it is
 
     async def is_ready(self, process: Process) -> bool:
-        """Whether /readyz says so."""
+        """Whether /readyz says so; of nginx whether it answers, of a broker whether it takes connections."""
         try:
-            return (await self._http.get(f"{process.internal_url}/readyz")).status_code == 200
-        except httpx.HTTPError:
+            if process.internal_url:
+                return (await self._http.get(f"{process.internal_url}/readyz")).status_code == 200
+            if process.name == "nginx":
+                return bool(await self._http.get(f"http://127.0.0.1:{process.public_port}/"))
+            _, writer = await asyncio.open_connection("127.0.0.1", process.public_port)
+        except (httpx.HTTPError, OSError):
             return False
+        writer.close()
+        return True
+
+    async def scale(self, servers: int) -> None:
+        """Have another number of servers; returns when they are ready and the others are gone."""
+        await scale(StateDir(self.state), servers, lambda _ready, _total: None)
 
     async def kill(self, name: str) -> int:
         """End a process without warning; returns its process id."""
@@ -139,24 +159,30 @@ class System:
 
     async def snapshots(self) -> list[Snapshot]:
         """The accounts of every process that fans out (invariant I14)."""
-        headers = {"Authorization": SharedKey.load(self.state / "internal.key").header}
         found = []
         for process in self.processes():
-            answer = await self._http.get(f"{process.internal_url}/metrics", headers=headers)
-            counted = {name: int(float(value)) for name, value in _SAMPLE.findall(answer.text)}
+            counted = await self.counted(process)
             # A node that only hands on says what it received, not what became of it.
             if "fanned_out" in counted:
                 outcomes = ("received", "fanned_out", "not_subscribed", "stale", "bad")
                 found.append(Snapshot(process.name, *(counted.get(outcome, 0) for outcome in outcomes)))
         return found
 
+    async def counted(self, process: Process) -> dict[str, int]:
+        """What the process says of updates in its metrics: the counters ``diem_updates_NAME_total`` by NAME."""
+        if not process.internal_url:
+            return {}
+        headers = {"Authorization": SharedKey.load(self.state / "internal.key").header}
+        answer = await self._http.get(f"{process.internal_url}/metrics", headers=headers)
+        return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.text)}
+
     def measure(self) -> dict[str, float]:
         """CPU seconds by process name, user and system, over restarts: of a killed process until the last call."""
-        ticks = os.sysconf("SC_CLK_TCK")
         for process in self.processes():
-            with suppress(OSError):
-                fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                self._used[process.name, process.pid or 0] = (int(fields[11]) + int(fields[12])) / ticks
+            if process.pid:
+                for pid in (process.pid, *_children(process.pid)):
+                    with suppress(OSError):
+                        self._used[process.name, pid] = _cpu_seconds(pid)
         total: dict[str, float] = {}
         for (name, _), seconds in self._used.items():
             total[name] = round(total.get(name, 0.0) + seconds, 2)
@@ -184,3 +210,15 @@ class System:
             # Its children notice its end by their standard input.
             self._up.kill()
             await self._up.wait()
+
+
+def _children(pid: int) -> list[int]:
+    """The workers of a program that has some, as nginx does."""
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+    return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,3 +1,4 @@
+from diem.kafka.options import KafkaOptions
 from tests.load.bench import Goal
 from tests.load.observe import run
 from tests.load.scenario import Scenario
@@ -17,3 +18,20 @@ def test_goal_that_could_not_be_measured_is_not_reached() -> None:
     assert not Goal("a", "s", 1, 1.5).reached
     assert Goal("a", "s", 1, 1.5, at_least=True).reached
     assert not Goal("a", "s", 1, None).reached
+
+
+def test_scenario_says_to_diem_up_what_it_runs() -> None:
+    assert Scenario().options == []
+    assert Scenario("x", servers=3, max_servers=4, brokers=3).options == [
+        *("--servers", "3", "--max-servers", "4", "--brokers", "3"),
+    ]
+    cluster = KafkaOptions("127.0.0.1:1", topic_prefix="t.", replication=1)
+    assert Scenario("x", kafka=cluster).options == [
+        *("--bootstrap-servers", "127.0.0.1:1", "--topic-prefix", "t.", "--replication", "1"),
+    ]
+
+
+def test_run_in_mode_x_is_named_by_its_label_and_has_its_own_bounds() -> None:
+    assert Scenario("x", faults=("kill-bridge", "poison"), label="faults").name == "convergence-x-faults"
+    assert Scenario("single", faults=("kill-data",)).name == "convergence-single-kill-data"
+    assert (Scenario("x").bounds.t_conv, Scenario("single").bounds.t_conv) == (15, 5)

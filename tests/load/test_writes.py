@@ -100,3 +100,16 @@ async def test_writes_at_a_rate_repeat_some_requests_and_count_changes_once() ->
     assert len(service.keys) == writes.DELETE_EVERY
     assert len(set(service.keys)) == writes.DELETE_EVERY - 1
     assert one.changed_since(0) == writes.BATCH * (writes.DELETE_EVERY - 1)
+
+
+async def test_writes_go_on_until_they_are_told_that_it_is_over() -> None:
+    service = Service()
+    one = writer(service)
+    over = asyncio.Event()
+    writing = asyncio.create_task(one.run_until(over))
+    async with asyncio.timeout(5):
+        while one.requests < 3:
+            await asyncio.sleep(0)
+    over.set()
+    await writing
+    assert one.newest()[NAMES[0]] == max(change.version for change in one.accepted if change.endpoint == NAMES[0])

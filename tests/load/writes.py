@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count, takewhile
 from random import Random
 from time import monotonic
 from typing import Any
@@ -53,7 +54,7 @@ class Writer:
         """Seconds from when a request was due until its 2xx."""
         self.statuses: Counter[str] = Counter()
         self.requests = 0
-        self._endpoints = list(endpoints)
+        self.endpoints = list(endpoints)
         self._random = random
         self._every = BATCH / rate
         self._content = 0
@@ -74,8 +75,8 @@ class Writer:
 
     async def put_all(self) -> None:
         """Change every endpoint once."""
-        for start in range(0, len(self._endpoints), BATCH):
-            await self._put(self._endpoints[start : start + BATCH], due=monotonic())
+        for start in range(0, len(self.endpoints), BATCH):
+            await self._put(self.endpoints[start : start + BATCH], due=monotonic())
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -88,8 +89,22 @@ class Writer:
 
     async def run(self, seconds: float) -> None:
         """Write at the rate for ``seconds``; returns when the last write is answered."""
+        await self._write(range(round(seconds / self._every)))
+
+    async def run_until(self, over: asyncio.Event) -> None:
+        """Write at the rate until it is ``over``; returns when the last write is answered."""
+        await self._write(takewhile(lambda _: not over.is_set(), count()))
+
+    def newest(self) -> dict[str, int]:
+        """The greatest accepted version of every endpoint so far."""
+        newest: dict[str, int] = {}
+        for change in self.accepted:
+            newest[change.endpoint] = max(change.version, newest.get(change.endpoint, 0))
+        return newest
+
+    async def _write(self, numbers: Iterable[int]) -> None:
         start = monotonic()
-        due = iter([start + number * self._every for number in range(round(seconds / self._every))])
+        due = (start + number * self._every for number in numbers)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work(due))
@@ -107,9 +122,9 @@ class Writer:
     async def _work(self, due: Any) -> None:
         for moment in due:
             await asyncio.sleep(max(0.0, moment - monotonic()))
-            endpoints = self._random.sample(self._endpoints, min(BATCH, len(self._endpoints)))
+            endpoints = self._random.sample(self.endpoints, min(BATCH, len(self.endpoints)))
             if await self._put(endpoints, due=moment) % DELETE_EVERY == 0:
-                await self._delete(self._random.choice(self._endpoints))
+                await self._delete(self._random.choice(self.endpoints))
 
     async def _put(self, endpoints: Sequence[str], *, due: float) -> int:
         """Returns the number of the request, from 1."""

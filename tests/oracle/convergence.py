@@ -29,7 +29,8 @@ class Convergence:
     def __init__(self, bounds: Bounds, faults: list[Fault]) -> None:
         self.lags = Lags(faults=dict.fromkeys(faults, 0.0))
         self._bounds = bounds
-        self._faults: list[Window] = sorted((fault.start, fault.end) for fault in faults)
+        self._each = sorted(((self._window(fault), fault) for fault in faults), key=lambda pair: pair[0])
+        self._faults: list[Window] = [window for window, _ in self._each]
 
     def check_behind(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[Behind]:
         """I2: the worst delay beyond its deadline, if there is one. Also collects the lags of every version."""
@@ -81,6 +82,10 @@ class Convergence:
         yield from self.check_barrier(client, interest, changes)
         yield from self.check_final(client, interest, changes, final)
 
+    def _window(self, fault: Fault) -> Window:
+        """When the fault suspends promises: moved by what its T_heal differs from that of the run."""
+        return fault.start, fault.end + (0 if fault.heal is None else fault.heal - self._bounds.t_heal)
+
     def _windows(self, interest: Interest) -> list[Window]:
         return sorted(self._faults + interest.suspended) if interest.suspended else self._faults
 
@@ -89,9 +94,11 @@ class Convergence:
         if not windows or not touches(since, kept, windows, self._bounds.t_heal):
             (self.lags.arrival if since == interest.since else self.lags.steady).append(lag)
             return
-        for fault in self.lags.faults:
-            if touches(since, kept, [(fault.start, fault.end)], self._bounds.t_heal):
+        # Everybody has converged before the next fault: what is late when one begins, is late for it.
+        for window, fault in reversed(self._each):
+            if touches(since, kept, [window], self._bounds.t_heal):
                 self.lags.faults[fault] = max(lag, self.lags.faults[fault])
+                return
 
 
 def _obligations(interest: Interest, changes: Endpoint) -> Iterator[tuple[int, float, float]]:

@@ -78,6 +78,10 @@ class Fault(NamedTuple):
     target: str
     start: float
     end: float
+    heal: float | None = None
+    """Its own T_heal, seconds after its end; None for that of the run."""
+    told: float | None = None
+    """Seconds from its start within which every connected client is told live:false; None if none need be."""
 
 
 class Snapshot(NamedTuple):

@@ -10,6 +10,7 @@ from tests.oracle.delivery import check_accepted, check_order, check_wanted
 from tests.oracle.history import Event, History, Kind
 from tests.oracle.interest import interests
 from tests.oracle.ledger import Ledger
+from tests.oracle.notice import check_told
 from tests.oracle.violations import Bounds, Violation
 
 KEPT = 1000
@@ -68,6 +69,7 @@ def judge(history: History, bounds: Bounds | None = None) -> Report:
         report.add(check_order(client, events))
         report.add(check_accepted(client, events, ledger))
         report.add(check_wanted(client, events))
+        report.add(check_told(client, events, history.faults))
         report.add(_check_interests(client, events, history, ledger, convergence))
     return report
 

@@ -69,6 +69,13 @@ class Away(Violation):
     meaning = "a subscriber was not back in time"
 
 
+class NotTold(Violation):
+    """I3. Times: when the fault began, and until when the subscriber should have been told."""
+
+    invariant = "I3"
+    meaning = "a connected subscriber was not told live:false in time"
+
+
 class OutOfOrder(Violation):
     """I4. Versions: the one before, and the one that is not greater. Times: of the second."""
 

@@ -1,0 +1,95 @@
+"""The Kafka under a system in mode x, as its faults need it: who leads, who is in sync, records of another producer."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from time import monotonic
+
+from aiokafka import AIOKafkaProducer
+
+from diem.kafka.admin import administering
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import Topic, connected, describe
+from diem.kafka.options import KafkaOptions
+from tests.load.system import NotUp, Process, System
+
+IN_SYNC_SECONDS = 60.0
+POLL_SECONDS = 0.2
+_FIRST_CONTROLLER = "Performing controller activation"
+"""Logged by the controller that makes a new cluster's metadata; later ones say less."""
+
+Record = tuple[int, bytes | None, bytes | None]
+"""Partition, key, value."""
+
+
+class Brokers:
+    """``options`` name a cluster; without them it is the one that the system runs itself."""
+
+    def __init__(self, system: System, options: KafkaOptions | None = None) -> None:
+        self._system = system
+        self._options = options
+
+    @property
+    def options(self) -> KafkaOptions:
+        """How to reach the cluster."""
+        if self._options:
+            return self._options
+        return KafkaOptions(",".join(f"127.0.0.1:{broker.public_port}" for broker in self.processes()))
+
+    def processes(self) -> list[Process]:
+        """The brokers that the system runs."""
+        return [process for process in self._system.processes() if process.name.startswith("kafka-")]
+
+    async def topic(self) -> Topic | None:
+        """The updates topic as it is now. Raises ``KafkaUnavailable``."""
+        options = self.options
+        async with connected(options) as client:
+            return (await describe(client, options.names.updates)).topics.get(options.names.updates)
+
+    async def leader_of_most(self) -> str:
+        """Name of the process that leads most partitions of the updates topic."""
+        topic = await self.topic()
+        if topic is None:
+            raise NotUp("there is no updates topic")
+        leaders = Counter(partition.leader for partition in topic.partitions.values())
+        return f"kafka-{leaders.most_common(1)[0][0]}"
+
+    def controller(self) -> str:
+        """Name of the process that was the first active controller."""
+        for broker in self.processes():
+            log = self._system.state / "logs" / f"{broker.name}.log"
+            if _FIRST_CONTROLLER in log.read_text(encoding="utf-8"):
+                return broker.name
+        raise NotUp("no broker says that it is the controller")
+
+    async def until_in_sync(self, within: float = IN_SYNC_SECONDS) -> None:
+        """Wait until every replica of the updates topic is in sync. Raises ``NotUp`` when they are not in time."""
+        limit = monotonic() + within
+        while monotonic() < limit:
+            with suppress(KafkaUnavailable):
+                topic = await self.topic()
+                if topic and all(set(part.isr) == set(part.replicas) for part in topic.partitions.values()):
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+        raise NotUp(f"the replicas were not in sync within {within:.0f} s")
+
+    async def delete_topic(self) -> None:
+        """Delete the updates topic."""
+        options = self.options
+        async with administering(options) as admin:
+            await admin.delete_topics([options.names.updates])
+
+    async def write(self, records: Iterable[Record]) -> list[int]:
+        """Write records as a producer of somebody else would; returns their offsets."""
+        options = self.options
+        producer = AIOKafkaProducer(acks="all", **options.client_arguments())
+        await producer.start()
+        try:
+            sending = [
+                await producer.send(options.names.updates, value, key=key, partition=partition)
+                for partition, key, value in records
+            ]
+            return [(await sent).offset for sent in sending]
+        finally:
+            await producer.stop()

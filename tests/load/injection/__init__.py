@@ -1,0 +1,62 @@
+"""The faults of the convergence runs: what each does to the system, and when it is over."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.load.injection import kafka, links
+from tests.load.injection.poison import poison
+from tests.load.injection.processes import kill, rescale, wipe
+from tests.load.injection.scene import Inject, Scene
+from tests.oracle.accounting import WIPE
+
+__all__ = ["CUTS", "FAULTS", "MODES", "ONE_BROKER", "THREE_BROKERS", "Inject", "Scene", "faults_of"]
+
+FAULTS: Final[Mapping[str, Inject]] = {
+    "kill-websocket": kill("kill-websocket", "websocket-1"),
+    "kill-broadcast": kill("kill-broadcast", "broadcast"),
+    "kill-bridge": kill("kill-bridge", "bridge-1"),
+    "kill-nginx": kill("kill-nginx", "nginx"),
+    "kill-data": kill("kill-data", "data"),
+    WIPE: wipe,
+    "cut-reset": links.reset,
+    "cut-black-hole": links.black_hole,
+    "add-server": rescale("add-server", +1),
+    "remove-server": rescale("remove-server", -1),
+    "poison": poison,
+    "recreate-topic": kafka.recreate_topic,
+    "kill-controller": kafka.kill_controller,
+    "kill-broker": kafka.kill_leader,
+    "stop-broker": kafka.stop_leader,
+    "all-brokers-down": kafka.all_down,
+}
+"""Every fault by name; each returns when what it hit is back in service."""
+
+CUTS: Final = frozenset({"cut-reset", "cut-black-hole"})
+"""They need the relay."""
+MODES: Final = ("single", "x-broadcast", "all-to-all", "x")
+ONE_BROKER: Final = (
+    "kill-bridge",
+    "cut-reset",
+    "cut-black-hole",
+    "kill-data",
+    "poison",
+    "recreate-topic",
+    WIPE,
+    # Not before the faults of the first bridge: the clients of the first server do not come back to it by themselves.
+    "kill-websocket",
+    # Clients that have lost connections within the last minute wait longer: so what cuts all comes late.
+    "kill-nginx",
+    "add-server",
+    "remove-server",
+)
+"""The faults of mode x that need no second broker, in an order that leaves clients where the next one hits them."""
+# The first controller is known by its log only until another one takes its place.
+THREE_BROKERS: Final = ("kill-controller", "kill-broker", "stop-broker", "all-brokers-down")
+
+
+def faults_of(mode: str) -> list[str]:
+    """The faults that a mode without Kafka can have."""
+    found = ["kill-websocket", "kill-data", WIPE]
+    if mode == "x-broadcast":
+        found.append("kill-broadcast")
+    return found if mode == "single" else [*found, "kill-nginx"]

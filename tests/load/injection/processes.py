@@ -1,0 +1,50 @@
+"""Faults of processes: killed, added, removed, and a store that is wiped."""
+
+import asyncio
+from time import monotonic
+
+from tests.load.injection.scene import Inject, Scene
+from tests.oracle.accounting import WIPE
+from tests.oracle.history import Fault
+
+EMPTY_SECONDS = 4.0
+"""How long a wiped store stays empty, so that its readers catch up with nothing and give up what they held."""
+SCALED_SECONDS = 3.0
+"""How long there are more servers, or fewer."""
+
+
+def kill(kind: str, target: str) -> Inject:
+    """A process killed; over when the next one is ready (nginx: when clients can connect again)."""
+
+    async def inject(scene: Scene) -> Fault:
+        start = monotonic()
+        return Fault(kind, target, start, await scene.system.back(target, await scene.system.kill(target)))
+
+    return inject
+
+
+async def wipe(scene: Scene) -> Fault:
+    """The store's files deleted, and the process killed."""
+    start = monotonic()
+    with scene.writer.held():
+        # First the files, then the process: the next one, which is started at once, must not find them.
+        for path in scene.system.state.glob("data.db*"):
+            if path.suffix != ".lock":
+                path.unlink()
+        await scene.system.back("data", await scene.system.kill("data"))
+        await asyncio.sleep(EMPTY_SECONDS)
+    await scene.writer.put_all()
+    return Fault(WIPE, "data", start, monotonic())
+
+
+def rescale(kind: str, change: int) -> Inject:
+    """Servers added or removed by ``diem scale``, and back again."""
+
+    async def inject(scene: Scene) -> Fault:
+        start, before = monotonic(), int(scene.system.described()["servers"])
+        await scene.system.scale(before + change)
+        await asyncio.sleep(SCALED_SECONDS)
+        await scene.system.scale(before)
+        return Fault(kind, f"{before} servers {change:+}", start, monotonic())
+
+    return inject

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from bridge.fetched import abandon
-from diem.kafka.errors import KafkaUnavailable
+from diem.errors import DiemError
 from diem.kafka.options import KafkaOptions
 
 FETCH_BYTES: Final = 16 << 20
@@ -32,13 +32,16 @@ CONSUMER: Final[dict[str, Any]] = {
 }
 """Settings of the consumer; `diem check` looks at them."""
 OPEN_WITHIN: Final = 15.0
-ASK_WITHIN: Final = 10.0
+ASK_WITHIN: Final = 5.0
 OPENED_WITHIN: Final = 0.5
 STOP_WITHIN: Final = 3.0
 COMMIT_WITHIN: Final = 5.0
 
-FAULTS: Final = (KafkaError, KafkaUnavailable, OSError, TimeoutError)
+FAULTS: Final = (KafkaError, DiemError, OSError, TimeoutError)
 """What Kafka can do to a bridge: tried again for ever."""
+
+_endings: Final[set[asyncio.Task[None]]] = set()
+"""Consumers that are being ended: a task that nobody holds may vanish."""
 
 
 def partition_of(name: str) -> TopicPartition:
@@ -72,8 +75,16 @@ async def consuming(options: KafkaOptions, group: str, partitions: int) -> Async
             await asyncio.shield(opening)
         yield consumer
     finally:
-        await _opened(opening)
-        await _stop(consumer)
+        # In a task of its own, which ends its work when whoever waits here is cancelled meanwhile.
+        ending = asyncio.create_task(_end(opening, consumer))
+        _endings.add(ending)
+        ending.add_done_callback(_endings.discard)
+        await asyncio.shield(ending)
+
+
+async def _end(opening: asyncio.Future[None], consumer: AIOKafkaConsumer) -> None:
+    await _opened(opening)
+    await _stop(consumer)
 
 
 async def _opened(opening: asyncio.Future[None]) -> None:
@@ -98,16 +109,26 @@ async def _stop(consumer: AIOKafkaConsumer) -> None:
 
 
 async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Begin and end offset of each partition.
+    """Begin and end offset of each partition that a broker leads; the others are left out.
 
     Raises:
-        KafkaError, TimeoutError: the brokers do not say.
+        TimeoutError: no broker says anything.
     """
-    partitions = [partition_of(name) for name in names]
-    async with asyncio.timeout(ASK_WITHIN):
-        begins = await consumer.beginning_offsets(partitions)
-        ends = await consumer.end_offsets(partitions)
-    return {name: (begins[each], ends[each]) for name, each in zip(names, partitions, strict=True)}
+    answers = await asyncio.gather(*(_bounds(consumer, partition_of(name)) for name in names))
+    found = {name: answer for name, answer in zip(names, answers, strict=True) if answer is not None}
+    if names and not found:
+        raise TimeoutError("no broker says where the logs end")
+    return found
+
+
+async def _bounds(consumer: AIOKafkaConsumer, partition: TopicPartition) -> tuple[int, int] | None:
+    # One by one: asked together, a partition without a leader would hold up the answer for all.
+    try:
+        async with asyncio.timeout(ASK_WITHIN):
+            begin = (await consumer.beginning_offsets([partition]))[partition]
+            return begin, (await consumer.end_offsets([partition]))[partition]
+    except FAULTS:
+        return None
 
 
 def assign(consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:

@@ -93,6 +93,11 @@ def _forget(fetcher: Any, partition: TopicPartition) -> None:  # noqa: ANN401
     fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
 
 
+def ask_who_leads(consumer: AIOKafkaConsumer) -> None:
+    """Have the consumer learn the leaders anew: a broker that hangs keeps its connection, and does not say so."""
+    consumer._client.force_metadata_update()  # noqa: SLF001
+
+
 async def abandon(consumer: AIOKafkaConsumer) -> None:
     """End the tasks and connections of a consumer whose ``stop()`` did not come back (aiokafka #1013)."""
     tasks = [

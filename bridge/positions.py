@@ -1,6 +1,6 @@
 """Where a bridge stands in each partition, and what follows: caught up, alive, behind, stalled. Times are monotonic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +8,8 @@ ANSWERED_WITHIN: Final = 3.0
 """Seconds: a beat says that the broker of every partition has answered a fetch so recently."""
 MARKED_WITHIN: Final = 6.0
 """Seconds: nor is a beat sent when the publisher has not said for so long that everything accepted is in the log."""
+SLOW_AFTER: Final = 1.5
+"""Seconds without an answer, though one is due every half second, after which it is asked who leads now."""
 STALLED_AFTER: Final = 30.0
 """Seconds without progress, though there is something to read, after which a consumer is replaced."""
 
@@ -49,7 +51,9 @@ class Positions:
 
     tracks: dict[str, Track] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)
-    """When the publisher's last mark in each name was read: none before the first, for there may be none at all."""
+    """When the publisher's last mark in each name was read, or reading began: it has 6 s for the first."""
+    missing: set[str] = field(default_factory=set)
+    """Names that are not read, because nobody says where their logs end: no broker leads them."""
     watched_since: float = 0.0
     """Time in which the link was paused is nobody's fault: the watchdog looks only at what is after this."""
 
@@ -66,7 +70,7 @@ class Positions:
     @property
     def caught_up(self) -> bool:
         """Whether every partition has caught up."""
-        return all(track.caught_up for track in self.tracks.values())
+        return not self.missing and all(track.caught_up for track in self.tracks.values())
 
     @property
     def went_back(self) -> list[str]:
@@ -79,19 +83,28 @@ class Positions:
         positions: Mapping[str, int],
         caught_up: Iterable[str],
         now: float,
+        missing: Iterable[str] = (),
     ) -> None:
         """Start in logs of the given begin and end; ``caught_up`` names need not be told so again."""
         told = set(caught_up)
+        self.missing = set(missing)
+        # In place, because it outlives this: what is known of a name holds for the next reader too, and no other name.
+        for name in set(self.marks) - set(bounds):
+            del self.marks[name]
+        for name in bounds:
+            self.marks.setdefault(name, now)
         self.watched_since = now
         self.tracks = {
             name: Track(start(positions.get(name), first, end), end, end, now, now, end, caught_up=name in told)
             for name, (first, end) in bounds.items()
         }
 
-    def add(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
-        """More logs are read, from their beginning."""
+    def add(self, bounds: Mapping[str, tuple[int, int]], positions: Mapping[str, int], now: float) -> None:
+        """More logs are read."""
         for name, (first, end) in bounds.items():
-            self.tracks[name] = Track(first, end, end, now, now, end)
+            self.tracks[name] = Track(start(positions.get(name), first, end), end, end, now, now, end)
+            self.marks.setdefault(name, now)
+        self.missing -= set(bounds)
 
     def newly_caught_up(self) -> list[str]:
         """Names that have just reached the end that the log had in the beginning: each once."""
@@ -127,6 +140,10 @@ class Positions:
         """Whether the broker of some partition has been silent."""
         return any(now - track.answered > ANSWERED_WITHIN for track in self.tracks.values())
 
+    def slow(self, now: float) -> bool:
+        """Whether some broker takes longer than it should."""
+        return any(now - track.answered > SLOW_AFTER for track in self.tracks.values())
+
     def alive(self, now: float) -> bool:
         """Whether a beat may be sent: caught up, answered, not behind, and the publisher is not either."""
         behind = any(track.position < track.due for track in self.tracks.values())
@@ -137,11 +154,14 @@ class Positions:
         for track in self.tracks.values():
             track.due = track.end
 
-    def stalled(self, now: float) -> list[str]:
-        """Names that need another consumer: something is there and not read, or nobody answers."""
+    def stalled(self, now: float, leaderless: Collection[str] = ()) -> list[str]:
+        """Names that need another consumer: something is there and not read, or nobody answers though one should."""
         return [
             name
             for name, track in self.tracks.items()
-            if now - max(track.at_ease, self.watched_since) >= STALLED_AFTER
-            or now - max(track.answered, self.watched_since) >= STALLED_AFTER
+            if name not in leaderless
+            and (
+                now - max(track.at_ease, self.watched_since) >= STALLED_AFTER
+                or now - max(track.answered, self.watched_since) >= STALLED_AFTER
+            )
         ]

@@ -105,6 +105,8 @@ class Serving:
             return
         self.session = Session(link, source, message, self._shared)
         link.session = self._sessions.create_task(self.session.run())
+        # However it ends: a reader that nobody serves must dial again.
+        link.session.add_done_callback(lambda _: connection.close(Close.RESTART, "not served any more"))
 
     def resumed(self, connection: InternalConnection) -> None:
         """The reader takes data again."""

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import OffsetOutOfRangeError
 
 from bridge.consumer import FAULTS, Commits, assign, bounds, consuming, name_of, partition_of
-from bridge.fetched import Fetched, poll
+from bridge.fetched import Fetched, ask_who_leads, poll
 from bridge.link import Link
 from bridge.positions import Positions
 from bridge.records import Records
@@ -96,7 +96,8 @@ class Session:
             KafkaError: and all else that the client library raises.
         """
         found = await bounds(consumer, self._names)
-        self.positions.begin(found, self._next, self._caught_up, time.monotonic())
+        missing = set(self._names) - set(found)
+        self.positions.begin(found, self._next, self._caught_up, time.monotonic(), missing)
         assign(consumer, self.positions.next)
         self._shared.fault, self._reading = None, True
         self._tell_caught_up(consumer)
@@ -112,7 +113,9 @@ class Session:
                 if time.monotonic() >= look:
                     look = time.monotonic() + LOOK_EVERY
                     if len(self._shared.watch.names) > len(self._names):
-                        await self._grow(consumer)
+                        self._grow()
+                    if self.positions.missing - self._shared.watch.leaderless:
+                        await self._add_missing(consumer)
                     if self._look(consumer):
                         return
         finally:
@@ -167,26 +170,33 @@ class Session:
         now = time.monotonic()
         self._hear(consumer)
         self._beat()
-        if self.positions.went_back or self.positions.unanswered(now):
+        if self.positions.slow(now):
+            ask_who_leads(consumer)
+        if self.positions.went_back or self.positions.unanswered(now) or self.positions.missing:
             self._shared.watch.hurry()
         if not self.positions.unanswered(now):
             # Only now: that a log has ends may be known to whom may not read it.
             self._shared.fault = None
         self.positions.look()
         self._shared.commits.mark(consumer, self.positions.next)
-        stalled = self.positions.stalled(now)
+        stalled = self.positions.stalled(now, self._shared.watch.leaderless)
         if stalled:
             self._log.warning("consumer stands still, replaced", names=stalled)
             self._shared.recreated += 1
         return bool(stalled)
 
-    async def _grow(self, consumer: AIOKafkaConsumer) -> None:
+    def _grow(self) -> None:
         """The topic has more partitions: they are read from their beginning."""
         names = self._shared.watch.names
         self._log.info("the topic has more partitions", partitions=len(names))
-        new = await bounds(consumer, [name for name in names if name not in self.positions.tracks])
+        self.positions.missing |= set(names) - set(self._names)
         self._names = names
         self._link.say(feed.Hello(self.source, names))
-        self.positions.add(new, time.monotonic())
+
+    async def _add_missing(self, consumer: AIOKafkaConsumer) -> None:
+        """Read what could not be read before."""
+        wanted = sorted(self.positions.missing - self._shared.watch.leaderless)
+        found = await bounds(consumer, wanted)
+        self.positions.add(found, self._next, time.monotonic())
         assign(consumer, self.positions.next)
         self._tell_caught_up(consumer)

@@ -12,6 +12,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Cluster, connected, describe
 from diem.kafka.options import KafkaOptions
 from diem.process.backoff import full_jitter
+from diem.process.faults import ConfigurationError
 
 EVERY: Final = 10.0
 HURRIED: Final = 1.0
@@ -28,6 +29,8 @@ class Watch:
         """Cluster and topic that positions belong to; None while the topic is not there."""
         self.names: tuple[str, ...] = ()
         """All partitions, as the feed names them."""
+        self.leaderless: frozenset[str] = frozenset()
+        """Partitions that no broker leads now."""
         self.why_not: str | None = "Kafka has not been asked yet"
         """What is wrong with Kafka or the topic, None if nothing is."""
         self.on_changed = on_changed
@@ -50,7 +53,8 @@ class Watch:
                     while True:
                         await self._look(client)
                         attempt = 0
-            except KafkaUnavailable as error:
+            except (KafkaUnavailable, ConfigurationError) as error:
+                # The files of the TLS set-up were fine at the start: they are being replaced.
                 self._say(str(error))
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
             attempt += 1
@@ -72,6 +76,7 @@ class Watch:
         self._missing = False
         source = cluster.source(self._topic)
         names = tuple(f"{self._topic}/{number}" for number in sorted(found.partitions))
+        self.leaderless = frozenset(f"{self._topic}/{n}" for n, part in found.partitions.items() if part.leader < 0)
         self._say(None)
         # Partitions are never taken away: a broker that knows fewer of them is behind the others.
         if source != self.source or len(names) > len(self.names):

@@ -144,7 +144,8 @@ def _websocket(plan: Plan) -> Any:  # noqa: ANN401
         ("proxy_pass", "http://servers"),
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
-        ("proxy_read_timeout", "60s"),  # servers ping every 25 s
+        # Servers ping every 25 s and wait 10 s. It also bounds how long a handshake waits for a server that hangs.
+        ("proxy_read_timeout", "40s"),
         ("proxy_next_upstream", "error timeout http_503"),
         # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
         ("proxy_next_upstream_tries", "0"),

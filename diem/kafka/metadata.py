@@ -7,7 +7,7 @@ another one of the same name that replaced it: positions in the one mean nothing
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from typing import Any, ClassVar, Final, NamedTuple
@@ -112,33 +112,64 @@ def _cluster(client: AIOKafkaClient, answer: Any) -> Cluster:  # noqa: ANN401  #
 async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> AsyncIterator[AIOKafkaClient]:
     """A client that has reached the cluster; it is closed at the end.
 
+    All brokers that are named are tried at once: one that hangs takes a connection, and answers nothing.
+
     Raises:
         KafkaUnavailable: no broker answered ``within`` seconds.
         ConfigurationError: see :meth:`KafkaOptions.client_arguments`.
     """
-    client = AIOKafkaClient(request_timeout_ms=REQUEST_TIMEOUT_MS, **options.client_arguments())
+    arguments = options.client_arguments() | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+    servers = options.bootstrap_servers.split(",")
+    clients = [AIOKafkaClient(**arguments | {"bootstrap_servers": server.strip()}) for server in servers]
     try:
-        try:
-            async with asyncio.timeout(within):
-                await _bootstrap(client)
-        except (KafkaError, OSError, TimeoutError) as error:
-            reason = "no broker answers" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            raise KafkaUnavailable(options.bootstrap_servers, reason) from error
+        client = await _first(clients, within)
+        if client is None:
+            named = [(host, port) for each in clients for host, port, _family in each.hosts]
+            if reason := await why(clients[0], named):
+                raise KafkaUnavailable(options.bootstrap_servers, reason)
+            # They let us in meanwhile.
+            client = await _first(clients, within)
+        if client is None:
+            raise KafkaUnavailable(options.bootstrap_servers, "no broker answers")
         yield client
     finally:
-        with suppress(KafkaError, OSError, TimeoutError):
-            async with asyncio.timeout(2):
-                await client.close()
+        await asyncio.gather(*map(_close, clients))
 
 
-async def _bootstrap(client: AIOKafkaClient) -> None:
+async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaClient | None:
+    """The first that has reached the cluster."""
+    attempts = {asyncio.create_task(client.bootstrap()): client for client in clients}
+    limit, waiting = asyncio.get_running_loop().time() + within, set(attempts)
     try:
-        await client.bootstrap()
-    except (KafkaError, OSError) as error:
-        if reason := await why(client, [(host, port) for host, port, _family in client.hosts]):
-            raise KafkaUnavailable(_servers(client), reason) from error
-        # They let us in meanwhile.
-        await client.bootstrap()
+        while waiting and (left := limit - asyncio.get_running_loop().time()) > 0:
+            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                if attempt.exception() is None:
+                    return attempts[attempt]
+        return None
+    finally:
+        for attempt in waiting:
+            # Not cancelled: an attempt that is cut short leaves its connection open. It ends by itself within 6 s.
+            ending = asyncio.create_task(_end(attempt, attempts[attempt]))
+            _endings.add(ending)
+            ending.add_done_callback(_endings.discard)
+
+
+async def _end(attempt: "asyncio.Task[None]", client: AIOKafkaClient) -> None:
+    await asyncio.wait([attempt])
+    if not attempt.cancelled():
+        attempt.exception()
+    await _close(client)
+
+
+async def _close(client: AIOKafkaClient) -> None:
+    with suppress(KafkaError, OSError, TimeoutError):
+        async with asyncio.timeout(2):
+            await client.close()
+
+
+_endings: Final[set["asyncio.Task[None]"]] = set()
+"""Attempts that are being ended: a task that nobody holds may vanish."""
 
 
 def _servers(client: AIOKafkaClient) -> str:

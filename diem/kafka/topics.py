@@ -26,10 +26,19 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     "max.message.bytes": str(MAX_MESSAGE_BYTES),
     "message.timestamp.type": "CreateTime",
     "unclean.leader.election.enable": "false",
+    # As the publisher wrote it: brokers that compress anew may do so in ways that not every reader knows.
+    "compression.type": "producer",
 }
 """Settings of the updates topic (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
-# What loses updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
-_MUST_HOLD: Final = ("cleanup.policy", "unclean.leader.election.enable", "min.insync.replicas")
+# What loses or stops updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
+_MUST_HOLD: Final = (
+    "cleanup.policy",
+    "unclean.leader.election.enable",
+    "compression.type",
+    "min.insync.replicas",
+    "max.message.bytes",
+)
+_AT_LEAST: Final = frozenset({"min.insync.replicas", "max.message.bytes"})
 DEFAULT_REPLICATION: Final = 3
 
 
@@ -76,15 +85,15 @@ def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Ma
         )
     needed = {name: spec.config[name] for name in _MUST_HOLD} | {"min.insync.replicas": str(min_insync(replicas))}
     for name, wanted in needed.items():
-        if config.get(name) != wanted and not _is_stricter(name, config.get(name), wanted):
+        if config.get(name) != wanted and not _is_more(name, config.get(name), wanted):
             yield (
                 f"{name} is {config.get(name)}, it must be {wanted}: "
                 f"kafka-configs.sh --alter --topic {topic.name} --add-config {name}={wanted}"
             )
 
 
-def _is_stricter(name: str, value: str | None, wanted: str) -> bool:
-    return name == "min.insync.replicas" and value is not None and value.isdigit() and int(value) > int(wanted)
+def _is_more(name: str, value: str | None, wanted: str) -> bool:
+    return name in _AT_LEAST and value is not None and value.isdigit() and int(value) > int(wanted)
 
 
 async def ensure(options: KafkaOptions) -> Cluster:

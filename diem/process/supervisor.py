@@ -161,8 +161,10 @@ class Supervisor:
 
     async def _stop_together(self, children: list[_Child], seconds: float) -> None:
         for child in children:
-            child.stop.set()
-            _signal(child, signal.SIGTERM)
+            # Once: a second SIGTERM asks a process to end without letting its clients go.
+            if not child.stop.is_set():
+                child.stop.set()
+                _signal(child, signal.SIGTERM)
         tasks = {task for child in children if (task := self._tasks.get(child.spec.name))}
         if not tasks:
             return

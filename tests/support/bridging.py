@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 from aiokafka import AIOKafkaProducer
@@ -14,6 +16,7 @@ from aiokafka.admin import NewPartitions
 from aiokafka.errors import KafkaError
 
 from bridge import main as bridge
+from bridge import positions
 from bridge.settings import Settings
 from diem.fanout.state import FeedState
 from diem.kafka import topics
@@ -171,8 +174,10 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def bridging(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[Running]:
-    """A bridge for the topic of ``options``."""
+async def bridging(
+    directory: Path, options: KafkaOptions, *, marks: bool = False, **settings: Any
+) -> AsyncIterator[Running]:
+    """A bridge for the topic of ``options``; it does without ``marks`` where there is no publisher to make them."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
     life = Lifecycle(2.0)
@@ -186,12 +191,14 @@ async def bridging(directory: Path, options: KafkaOptions, **settings: Any) -> A
         ),
         key,
     )
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(bridge.main(running.settings, life))
-        try:
-            yield running
-        finally:
-            life.stop("test is over")
+    within = positions.MARKED_WITHIN if marks else math.inf
+    with mock.patch.object(positions, "MARKED_WITHIN", within):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bridge.main(running.settings, life))
+            try:
+                yield running
+            finally:
+                life.stop("test is over")
 
 
 @contextlib.asynccontextmanager

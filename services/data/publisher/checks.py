@@ -13,6 +13,10 @@ from services.data.publisher.progress import LeaderMoved, LogReplaced, Progress
 
 SLOW_S: Final = 2.0
 """A request that takes longer may be one to a broker that hangs."""
+PAUSE_S: Final = 10.0
+MAX_TIMES: Final = 6
+"""Doublings of the pause between two times that a partition is sent again: up to 10 min."""
+FORGIVEN_S: Final = 1200.0
 
 
 class Checks:
@@ -22,6 +26,8 @@ class Checks:
         self._log = log
         self._progress = progress
         self._lanes = lanes
+        self._patience: dict[int, tuple[int, float]] = {}
+        """Partitions that were sent again: how often in a row, and until when they are left alone."""
         self._logger = structlog.get_logger("publisher")
 
     async def same(self, avoid: Collection[int] = ()) -> dict[int, int]:
@@ -34,12 +40,16 @@ class Checks:
         source, leaders = await self._log.look(avoid)
         if source != self._progress.source:
             raise LogReplaced("the topic is gone" if source is None else "the topic is another one")
+        # Fewer: a broker that does not know of the new ones yet.
+        if len(leaders) > len(self._progress.backlog.lanes):
+            raise LogReplaced(f"the topic has {len(leaders)} partitions now")
         return leaders
 
     async def foreign(self) -> set[int]:
         """Compare the ends of the partitions with our acknowledgements: those with records that are not ours.
 
-        Each is named once, however many records there are: somebody who keeps on writing cannot keep us busy.
+        Each is named once, however many records there are, and less and less often: somebody who keeps on writing
+        cannot keep us busy.
         """
         lanes, ledgers = self._progress.backlog.lanes, self._lanes.ledgers
         quiet = [number for number, lane in enumerate(lanes) if number not in self._lanes.sent]
@@ -48,9 +58,13 @@ class Checks:
             # What was written while the brokers were asked is compared the next time.
             if number not in self._lanes.sent and ledgers[number].next == before[number]:
                 ledgers[number].ends(end)
-        found = {number for number, ledger in enumerate(ledgers) if ledger.foreign}
+        now = asyncio.get_running_loop().time()
+        found = {n for n, ledger in enumerate(ledgers) if ledger.foreign and now >= self._patience.get(n, (0, 0.0))[1]}
         for number in found:
             ledgers[number].foreign = False
+            times, since = self._patience.get(number, (0, -math.inf))
+            times = min(times + 1, MAX_TIMES) if now - since < FORGIVEN_S else 0
+            self._patience[number] = (times, now + PAUSE_S * (2**times - 1))
         if found:
             self._progress.foreign += len(found)
             self._logger.warning("records that are not ours: sending partitions again", partitions=sorted(found))

@@ -1,7 +1,7 @@
 """One request at a time to each partition, made of what is current when it is sent."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from diem.fanout.changes import ChangeMap
 from diem.protocol.update import MARK, MARK_KEY
@@ -14,9 +14,11 @@ MAX_RECORDS = 500
 
 
 class Lanes:
-    """Sends what the backlog holds; :meth:`run` once for each partition."""
+    """Sends what the backlog holds; :meth:`run` once for each partition. Calls ``on_written()`` after each request."""
 
-    def __init__(self, log: Log, progress: Progress, changes: ChangeMap) -> None:
+    def __init__(
+        self, log: Log, progress: Progress, changes: ChangeMap, on_written: Callable[[], None] = lambda: None
+    ) -> None:
         self._log = log
         self._progress = progress
         self._changes = changes
@@ -25,6 +27,7 @@ class Lanes:
         self.ledgers = [Ledger() for _ in self._lanes]
         self.sent: dict[int, float] = {}
         """Since when the request of a partition is under way, by the loop's clock."""
+        self._on_written = on_written
         self._wake = [asyncio.Event() for _ in self._lanes]
         self._to_mark: set[int] = set()
 
@@ -49,7 +52,9 @@ class Lanes:
             taken = lane.take(MAX_RECORDS)
             # What is current now: a repetition never brings an older update back.
             records = [(endpoint, change.value) for endpoint in taken if (change := self._changes.get(endpoint))]
-            if number in self._to_mark and not lane.due:
+            # A mark says that everything accepted is here: nothing is due, nor has it yet to be taken in.
+            all_in = not lane.due and self._progress.backlog.read >= self._changes.sequence
+            if number in self._to_mark and all_in:
                 records.append((MARK_KEY, MARK))
             if not records:
                 wake.clear()
@@ -58,6 +63,7 @@ class Lanes:
             self.sent[number] = loop.time()
             base, count = await self._log.write(number, records)
             del self.sent[number]
+            self._on_written()
             self.ledgers[number].landed(base, count)
             written = {key for key, _ in records[:count]}
             lane.failed(endpoint for endpoint in taken if endpoint not in written)

@@ -7,7 +7,7 @@ from services.data.publisher.backlog import Backlog
 
 
 class LogReplaced(DiemError):
-    """The topic is another one than before, or is gone: everything is sent again."""
+    """The topic is another one than before, has more partitions, or is gone: what it lacks is found out anew."""
 
 
 class LeaderMoved(DiemError):

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from diem.fanout.changes import ChangeMap
@@ -44,12 +44,19 @@ class PublishedStore(Protocol):
 class Publication:
     """One connection's worth of publishing. Every task of it ends with an exception, and all end then."""
 
-    def __init__(self, store: PublishedStore, progress: Progress, log: Log, new: asyncio.Event) -> None:
+    def __init__(
+        self,
+        store: PublishedStore,
+        progress: Progress,
+        log: Log,
+        new: asyncio.Event,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._progress = progress
         self._backlog = progress.backlog
         self._new = new
-        self._lanes = Lanes(log, progress, store.changes)
+        self._lanes = Lanes(log, progress, store.changes, on_written)
         self._checks = Checks(log, progress, self._lanes)
 
     async def run(self) -> None:

@@ -45,6 +45,8 @@ class Publisher:
         self.failure: str | None = "Kafka has not answered yet"
         self.opened = 0
         """How often the topic was opened."""
+        self._written = 0
+        """Requests that were acknowledged."""
 
     def changed(self) -> None:
         """The store has new changes."""
@@ -62,21 +64,20 @@ class Publisher:
         loop = asyncio.get_running_loop()
         started, attempt = loop.time(), 0
         while True:
-            opened = self.opened
+            early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
+            written = self._written
             try:
                 await self._publish()
-            except WrongTopic as error:
-                if loop.time() - started < REFUSE_WITHIN_S and not self.opened:
-                    raise
-                self._failed(error)
-                await asyncio.sleep(CHECK_EVERY_S)
             except LogReplaced as error:
                 self._log.warning("starting over", reason=str(error))
-            except ConfigurationError:
-                raise
-            except Exception as error:  # noqa: BLE001  # whatever Kafka's client does, the REST service goes on
+            except Exception as error:
+                # Later than at the start, what is wrong may be put right while the REST service goes on.
+                if early and isinstance(error, ConfigurationError):
+                    raise
                 self._failed(error)
-            attempt = 0 if self.opened > opened else attempt + 1
+                if isinstance(error, WrongTopic):
+                    await asyncio.sleep(CHECK_EVERY_S)
+            attempt = 0 if self._written > written else attempt + 1
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
 
     async def _publish(self) -> None:
@@ -88,12 +89,17 @@ class Publisher:
         alive = ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
         async with open_log(replace(self._options, bootstrap_servers=alive)) as log:
             self.opened += 1
-            self.publishing, self.failure = True, None
-            self._log.info("publishing", topic=topic.name, source=progress.source, cursor=progress.backlog.cursor)
             try:
-                await Publication(self._store, progress, log, self._new).run()
+                await Publication(self._store, progress, log, self._new, self._wrote).run()
             finally:
                 self.publishing = False
+
+    def _wrote(self) -> None:
+        # Only now: that a topic can be opened does not mean that it can be written to.
+        self._written += 1
+        if not self.publishing and self._progress is not None:
+            self.publishing, self.failure = True, None
+            self._log.info("publishing", topic=self._options.names.updates, source=self._progress.source, lag=self.lag)
 
     async def _cluster(self) -> Cluster:
         """The cluster with our topic, which is made or compared unless it is the one that was published to before."""

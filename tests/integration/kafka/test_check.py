@@ -138,11 +138,11 @@ async def test_without_a_cluster_the_command_says_how_to_name_one(tmp_path: Path
 
 async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options: KafkaOptions, tmp_path: Path) -> None:
     await ensure(options)
-    port = int(options.bootstrap_servers.rpartition(":")[2])
-    brokers = [{"name": f"kafka-{n}", "process": "kafka", "ports": {"public": port, "internal": None}} for n in (1, 2)]
+    brokers = [{"name": f"kafka-{n}", "process": "kafka"} for n in (1, 2)]
+    told = {"bootstrap_servers": options.bootstrap_servers, "topic_prefix": options.topic_prefix}
     (tmp_path / ".diem").mkdir()
-    (tmp_path / ".diem" / "processes.json").write_text(json.dumps({"processes": brokers}))
-    said = await diem(tmp_path, "check", "--topic-prefix", options.topic_prefix, "--tolerate", "0", "--json")
+    (tmp_path / ".diem" / "processes.json").write_text(json.dumps({"processes": brokers, "kafka": told}))
+    said = await diem(tmp_path, "check", "--tolerate", "0", "--json")
     assert said.rules["fault"] == ["brokers"]
     assert said.finding("brokers")["found"] == "1 broker up; missing: 2"
 

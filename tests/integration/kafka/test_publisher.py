@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import NewPartitions
 
 from diem.fanout.changes import ChangeMap
 from diem.kafka.admin import administering
@@ -58,9 +59,24 @@ async def publishing(store: MemoryStore, options: KafkaOptions) -> AsyncIterator
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
     """The version of the last record of every key: what compaction would keep."""
+    found: dict[bytes, int] = {}
+    async for partition, partitions, key, value in everything(options):
+        assert partition_of(key, partitions) == partition
+        version = version_of(key, value)
+        assert version is not None
+        found[key] = version
+    return found
+
+
+async def homes(options: KafkaOptions) -> dict[bytes, int]:
+    """The partition of the last record of every key."""
+    return {key: partition async for partition, _, key, _ in everything(options)}
+
+
+async def everything(options: KafkaOptions) -> AsyncIterator[tuple[int, int, bytes, bytes]]:
+    """Partition, number of partitions, key and value of every update, old partitions first."""
     topic = options.names.updates
     cluster = await ensure(options)
-    found: dict[bytes, int] = {}
     consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
     await consumer.start()
     try:
@@ -70,15 +86,10 @@ async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
         for part in parts:
             while await consumer.position(part) < ends[part]:
                 for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
-                    if record.key == MARK_KEY:
-                        continue
-                    assert partition_of(record.key, len(parts)) == part.partition
-                    version = version_of(record.key, record.value)
-                    assert version is not None
-                    found[record.key] = version
+                    if record.key != MARK_KEY:
+                        yield part.partition, len(parts), record.key, record.value
     finally:
         await consumer.stop()
-    return found
 
 
 async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float = 20.0) -> None:
@@ -214,3 +225,47 @@ async def test_without_kafka_it_waits_and_says_so() -> None:
     async with publishing(store, KafkaOptions("127.0.0.1:1")) as publisher:
         await until(lambda: publisher.failure and "127.0.0.1:1" in publisher.failure)
         assert publisher.lag == 1
+
+
+async def test_more_partitions_are_noticed_and_taken_into_use(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(publication, "START_SPREAD_S", 1.0)
+    options = replace(kafka_options, partitions=None)
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    await create(kafka_options, updates_spec(kafka_options, 1))
+    async with publishing(store, options) as publisher:
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
+        async with administering(options) as admin:
+            await admin.create_partitions({options.names.updates: NewPartitions(8)})
+        await until(lambda: publisher.opened == 2 and publisher.publishing)
+        store.put(*(f"/new/{n}" for n in range(50)))
+        publisher.changed()
+        limit = time.monotonic() + 20
+        while (found := await homes(options)) != {name: partition_of(name, 8) for name in store.versions}:
+            assert time.monotonic() < limit, found
+            await asyncio.sleep(0.1)
+
+
+async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_options: KafkaOptions) -> None:
+    publisher = Publisher(MemoryStore(), replace(kafka_options, bootstrap_servers="127.0.0.1:1"))
+    task = asyncio.create_task(publisher.run())
+    await until(lambda: publisher.failure and "127.0.0.1:1" in publisher.failure)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=5)
+    assert done
+
+
+@pytest.mark.parametrize(
+    "change", [{"compression.type": "zstd"}, {"max.message.bytes": "1000"}], ids=["compression", "size"]
+)
+async def test_a_topic_that_cannot_take_its_batches_as_they_are_is_refused(
+    kafka_options: KafkaOptions, change: dict[str, str]
+) -> None:
+    spec = updates_spec(kafka_options, 1)
+    await create(kafka_options, replace(spec, config={**spec.config, **change}))
+    with pytest.raises(WrongTopic, match=next(iter(change))):
+        async with asyncio.timeout(20):
+            await Publisher(MemoryStore(), kafka_options).run()

@@ -155,7 +155,7 @@ def test_a_paused_link_is_no_stall() -> None:
 
 def test_new_partitions_are_read_from_their_beginning_and_catch_up_by_themselves() -> None:
     positions = alive()
-    positions.add({"t/2": (0, 3), "t/3": (0, 0)}, 1.0)
+    positions.add({"t/2": (0, 3), "t/3": (0, 0)}, {}, 1.0)
     assert positions.next == {A: 10, B: 5, "t/2": 0, "t/3": 0}
     assert positions.newly_caught_up() == ["t/3"]
     assert not positions.alive(1.0)
@@ -176,11 +176,40 @@ def test_a_publisher_that_stops_marking_any_partition_ends_the_beats() -> None:
         assert positions.alive(now) == (now <= MARKED_WITHIN), "B was marked at 0 for the last time"
 
 
-def test_a_log_that_nobody_marks_is_alive_while_it_can_be_read() -> None:
+def test_a_log_that_nobody_marks_is_alive_for_six_seconds() -> None:
     positions = alive()
-    for name, end in ((A, 10), (B, 5)):
-        positions.heard(name, 1, end, 100.0)
-    assert positions.alive(100.0)
+    for now in (MARKED_WITHIN, MARKED_WITHIN + 1):
+        for name, end in ((A, 10), (B, 5)):
+            positions.heard(name, int(now), end, now)
+        assert positions.alive(now) == (now <= MARKED_WITHIN)
+
+
+def test_marks_of_partitions_that_are_gone_hold_nothing_up() -> None:
+    marks: dict[str, float] = {}
+    Positions(marks=marks).begin({A: (0, 0), B: (0, 0)}, {}, (), 0.0)
+    smaller = Positions(marks=marks)
+    smaller.begin({A: (0, 0)}, {}, (), 50.0)
+    smaller.newly_caught_up()
+    smaller.marked(A, 50.0)
+    assert smaller.alive(50.0)
+
+
+def test_a_partition_that_nobody_leads_holds_up_the_beats_and_not_the_others() -> None:
+    positions = Positions()
+    positions.begin({A: (0, 0)}, {}, (), 0.0, missing=[B])
+    assert positions.newly_caught_up() == [A]
+    assert not positions.alive(0.0)
+    positions.add({B: (0, 5)}, {B: 5}, 1.0)
+    assert positions.newly_caught_up() == [B], "it goes on at the reader's position"
+    assert positions.alive(1.0)
+
+
+def test_a_consumer_is_not_replaced_for_a_partition_that_nobody_leads() -> None:
+    positions = alive()
+    now = STALLED_AFTER + 1
+    positions.heard(A, 9, 10, now)
+    assert positions.stalled(now) == [B]
+    assert positions.stalled(now, {B}) == []
 
 
 def test_marks_outlive_the_consumer_that_read_them() -> None:

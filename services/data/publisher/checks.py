@@ -13,6 +13,8 @@ from services.data.publisher.progress import LeaderMoved, LogReplaced, Progress
 
 SLOW_S: Final = 2.0
 """A request that takes longer may be one to a broker that hangs."""
+GIVE_UP_S: Final = 8.0
+"""So long a request may take after its partition has a new leader."""
 PAUSE_S: Final = 10.0
 MAX_TIMES: Final = 6
 """Doublings of the pause between two times that a partition is sent again: up to 10 min."""
@@ -81,21 +83,28 @@ class Checks:
         self._progress.stranger = False
 
     async def watch_leaders(self) -> None:
-        """Give up requests to a broker that hangs, once another one leads: the old connection never says so.
+        """Leave brokers that hang, once others lead their partitions: the old connection never says so.
 
         Raises:
-            LeaderMoved: connect again, and send what is current to the new leader.
+            LeaderMoved: that did not help; connect again, and send what is current then.
         """
         loop, sent = asyncio.get_running_loop(), self._lanes.sent
-        led = await self.same()
+        led, left = await self.same(), set[int]()
         while True:
             await asyncio.sleep(SLOW_S / 2)
             slow = [number for number, since in sent.items() if loop.time() - since > SLOW_S]
             if not slow:
+                if left:
+                    led, left = await self.same(left), set()
                 continue
             now = await self.same({led.get(number, -1) for number in slow})
-            moved = [number for number in slow if now.get(number, -1) not in {-1, led.get(number)}]
             # One that was answered meanwhile has found its new leader by itself.
-            if stuck := [number for number in moved if loop.time() - sent.get(number, math.inf) > SLOW_S]:
-                raise LeaderMoved(f"partitions {stuck} have new leaders, and requests to the old ones hang")
-            led = now
+            stuck = {number: loop.time() - sent[number] for number in slow if sent.get(number, math.inf) < math.inf}
+            moved = [n for n, seconds in stuck.items() if seconds > SLOW_S and now.get(n, -1) not in {-1, led.get(n)}]
+            if any(stuck[number] > GIVE_UP_S for number in moved):
+                raise LeaderMoved(f"partitions {moved} have new leaders, and requests to the old ones hang")
+            hanging = {led[number] for number in moved}
+            for node in hanging:
+                left.add(node)
+                self._logger.warning("a broker hangs: its partitions have new leaders, and it is left", broker=node)
+                self._log.leave(node)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
 from diem.kafka.metadata import connected, describe
@@ -84,6 +84,17 @@ class Log:
         topic = cluster.topics.get(self.topic)
         leaders = {number: part.leader for number, part in topic.partitions.items()} if topic else {}
         return cluster.source(self.topic), leaders
+
+    def leave(self, node: int) -> None:
+        """Cut the producer's connection to a broker that hangs: what is under way there goes to its new leader.
+
+        The producer repeats it by itself, under the same id and sequence. A new producer would need a new id, which
+        brokers ask the controller for; and that may be the one that hangs.
+        """
+        connection = self._producer.client._conns.get((node, ConnectionGroup.DEFAULT))  # noqa: SLF001  # no public way
+        if connection is not None:
+            connection.close()
+        self._producer.client.force_metadata_update()
 
 
 @asynccontextmanager

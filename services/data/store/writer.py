@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -165,29 +166,24 @@ class Writer:
 
     async def _transact(self, writes: list[Write]) -> Plan:
         now_ms = self.clock.wall_ms()
-        async with self.engine.connect() as connection:
-            try:
-                planned, missed = await transaction.execute(
-                    connection,
-                    writes,
-                    known=self.state.changes.sequence,
-                    count=len(self.state.heads),
-                    max_endpoints=self.limits.max_endpoints,
-                    now_ms=now_ms,
-                )
-                if planned.requests:
-                    await self._forget_sometimes(connection, now_ms)
-                if planned.heads or planned.requests:
-                    kept = self._cursor
-                    if kept is not None:
-                        await transaction.keep_cursor(connection, kept)
-                    await connection.commit()
-                    self.counts.commits += 1
-                    self._kept(kept)
-            except BaseException:
-                # Whatever state SQLite left it in: the next transaction begins on a new connection.
-                await connection.invalidate()
-                raise
+        async with self._connection() as connection:
+            planned, missed = await transaction.execute(
+                connection,
+                writes,
+                known=self.state.changes.sequence,
+                count=len(self.state.heads),
+                max_endpoints=self.limits.max_endpoints,
+                now_ms=now_ms,
+            )
+            if planned.requests:
+                await self._forget_sometimes(connection, now_ms)
+            if planned.heads or planned.requests:
+                kept = self._cursor
+                if kept is not None:
+                    await transaction.keep_cursor(connection, kept)
+                await connection.commit()
+                self.counts.commits += 1
+                self._kept(kept)
         if planned.heads or planned.requests:
             self._works()
         self.committed(planned)
@@ -195,6 +191,17 @@ class Writer:
         self.counts.changes += self.state.apply([*missed, *heads])
         self.counts.unchanged += planned.unchanged
         return planned
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        """The writer's connection; after an error the next transaction begins on a new one."""
+        async with self.engine.connect() as connection:
+            try:
+                yield connection
+            except BaseException:
+                # Whatever state SQLite left it in.
+                await connection.invalidate()
+                raise
 
     async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int) -> None:
         self._until_forget -= 1
@@ -205,13 +212,9 @@ class Writer:
 
     async def _write_cursor(self, kept: Cursor) -> None:
         try:
-            async with self.engine.connect() as connection:
-                try:
-                    await transaction.keep_cursor(connection, kept)
-                    await connection.commit()
-                except BaseException:
-                    await connection.invalidate()
-                    raise
+            async with self._connection() as connection:
+                await transaction.keep_cursor(connection, kept)
+                await connection.commit()
         except (SQLAlchemyError, OSError) as error:
             self._failed(error)
         else:
@@ -224,13 +227,9 @@ class Writer:
 
     async def _probe(self) -> None:
         try:
-            async with self.engine.connect() as connection:
-                try:
-                    missed = await transaction.probe(connection, self.state.changes.sequence)
-                    await connection.commit()
-                except BaseException:
-                    await connection.invalidate()
-                    raise
+            async with self._connection() as connection:
+                missed = await transaction.probe(connection, self.state.changes.sequence)
+                await connection.commit()
         except (SQLAlchemyError, OSError) as error:
             self._failed(error)
         else:

@@ -56,7 +56,7 @@ async def test_a_wiped_store_ends_at_the_new_data(tmp_path: Path) -> None:
         for file in system.state_dir.glob("*.db*"):
             file.unlink()
         async with asyncio.timeout(30):
-            while system.pid("data") == pid or not await system.answers():
+            while system.processes["data"]["pid"] in {None, pid} or not await system.answers():
                 await asyncio.sleep(0.1)
         assert (await system.put({"/test/load": 42})).status_code == 200
         await shows_load(page, "42", within=30)

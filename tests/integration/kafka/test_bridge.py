@@ -25,7 +25,7 @@ from bridge.fetched import Fetched
 from deploy.kafka.cluster import LocalCluster
 from diem.fanout.state import FeedState
 from diem.kafka.options import KafkaOptions
-from diem.protocol import feed
+from diem.protocol import feed, update
 from diem.protocol.update import encode
 from tests.support.bridging import Heard, Running, UpdatesTopic, bridging, until, updates_topic
 
@@ -418,3 +418,38 @@ async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, heard: 
     await topic.close_hard()
     await topic.put("/b")
     await until(lambda: heard.names == {"/a", "/b"} and max(heard.beats) - killed > 6, within=30)
+
+
+async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
+    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(self: session.Session) -> None:
+        """As if its task had ended for a reason that nobody thought of."""
+
+    monkeypatch.setattr(session.Session, "run", ended)
+    async with raw(running) as connection:
+        await connection.send(feed.encode(feed.Resume(None, {})).decode())
+        with pytest.raises(ConnectionClosed) as caught:
+            async with asyncio.timeout(5):
+                await connection.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1012
+
+
+async def test_beats_follow_the_publishers_marks(
+    topic: UpdatesTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mark() -> None:
+        await topic.write(*((update.MARK_KEY, update.MARK, number) for number in range(topic.partitions)))
+
+    async with bridging(tmp_path, topic.options, marks=True) as bridge:
+        monkeypatch.setattr(positions, "MARKED_WITHIN", 1.5)
+        server = Heard()
+        async with bridge.reading(server):
+            await mark()
+            await until(lambda: server.beats)
+            await becomes(bridge, live=False)
+            beats = len(server.beats)
+            await mark()
+            await until(lambda: len(server.beats) > beats, within=5)
+            assert (await bridge.status())["bad"] == 0

@@ -11,7 +11,8 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts, Settings
-from diem.kafka.metadata import connected, describe
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER

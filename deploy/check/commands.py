@@ -89,7 +89,8 @@ def topics(
 
 async def _ensure(options: KafkaOptions) -> None:
     from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
-    from diem.kafka.metadata import connected, describe  # noqa: PLC0415
+    from diem.kafka.connecting import connected  # noqa: PLC0415
+    from diem.kafka.metadata import describe  # noqa: PLC0415
     from diem.kafka.topics import ensure  # noqa: PLC0415
 
     name = options.names.updates

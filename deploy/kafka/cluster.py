@@ -14,8 +14,8 @@ from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
 from deploy.kafka.program import Program, prepare
 from diem.errors import DiemError
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import connected
 from diem.kafka.options import KafkaOptions
 
 READY_WITHIN_S: Final = 60.0

@@ -1,38 +1,22 @@
-"""The cluster as it is: its id, its brokers, and topics with their ids (Metadata API, version 12).
+"""The cluster as it is: its id, its brokers, and topics with their ids.
 
-aiokafka's own Metadata ends at version 5, which does not know topic ids. A topic's id is what tells a topic from
-another one of the same name that replaced it: positions in the one mean nothing in the other.
+A topic's id is what tells a topic from another one of the same name that replaced it: positions in the one mean nothing
+in the other.
 """
 
 import asyncio
 import random
-import uuid
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from io import BytesIO
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, NodeNotReadyError
-from aiokafka.protocol.abstract import AbstractType
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
-    Boolean,
-    CompactArray,
-    CompactString,
-    Int16,
-    Int32,
-    Schema,
-    TaggedFields,
-)
 
+from diem.kafka.connecting import REQUEST_TIMEOUT_MS
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
 from diem.kafka.refusal import why
+from diem.kafka.wire import NO_ID, MetadataRequest
 
-METADATA: Final = 3
-CONNECT_WITHIN_S: Final = 10.0
-REQUEST_TIMEOUT_MS: Final = 3000
 ASKED: Final = 3
 """Brokers that are asked one after the other."""
 _UNKNOWN_TOPIC: Final = 3
@@ -78,7 +62,7 @@ async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] 
     Raises:
         KafkaUnavailable: no broker answers, or the topics are just being made.
     """
-    request = _Request([(_NO_ID, name, {}) for name in topics] if topics else None)
+    request = MetadataRequest([(NO_ID, name, {}) for name in topics] if topics else None)
     known = [broker.nodeId for broker in client.cluster.brokers()]
     random.shuffle(known)
     # One that has died, or hangs, is known for minutes: the others are asked, too.
@@ -108,70 +92,6 @@ def _cluster(client: AIOKafkaClient, answer: Any) -> Cluster:  # noqa: ANN401  #
     return Cluster(answer.cluster_id or "", answer.controller_id, brokers, found)
 
 
-@asynccontextmanager
-async def connected(options: KafkaOptions, within: float = CONNECT_WITHIN_S) -> AsyncIterator[AIOKafkaClient]:
-    """A client that has reached the cluster; it is closed at the end.
-
-    All brokers that are named are tried at once: one that hangs takes a connection, and answers nothing.
-
-    Raises:
-        KafkaUnavailable: no broker answered ``within`` seconds.
-        ConfigurationError: see :meth:`KafkaOptions.client_arguments`.
-    """
-    arguments = options.client_arguments() | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
-    servers = options.bootstrap_servers.split(",")
-    clients = [AIOKafkaClient(**arguments | {"bootstrap_servers": server.strip()}) for server in servers]
-    try:
-        client = await _first(clients, within)
-        if client is None:
-            named = [(host, port) for each in clients for host, port, _family in each.hosts]
-            if reason := await why(clients[0], named):
-                raise KafkaUnavailable(options.bootstrap_servers, reason)
-            # They let us in meanwhile.
-            client = await _first(clients, within)
-        if client is None:
-            raise KafkaUnavailable(options.bootstrap_servers, "no broker answers")
-        yield client
-    finally:
-        await asyncio.gather(*map(_close, clients))
-
-
-async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaClient | None:
-    """The first that has reached the cluster."""
-    attempts = {asyncio.create_task(client.bootstrap()): client for client in clients}
-    limit, waiting = asyncio.get_running_loop().time() + within, set(attempts)
-    try:
-        while waiting and (left := limit - asyncio.get_running_loop().time()) > 0:
-            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                if attempt.exception() is None:
-                    return attempts[attempt]
-        return None
-    finally:
-        for attempt in waiting:
-            # Not cancelled: an attempt that is cut short leaves its connection open. It ends by itself within 6 s.
-            ending = asyncio.create_task(_end(attempt, attempts[attempt]))
-            _endings.add(ending)
-            ending.add_done_callback(_endings.discard)
-
-
-async def _end(attempt: "asyncio.Task[None]", client: AIOKafkaClient) -> None:
-    await asyncio.wait([attempt])
-    if not attempt.cancelled():
-        attempt.exception()
-    await _close(client)
-
-
-async def _close(client: AIOKafkaClient) -> None:
-    with suppress(KafkaError, OSError, TimeoutError):
-        async with asyncio.timeout(2):
-            await client.close()
-
-
-_endings: Final[set["asyncio.Task[None]"]] = set()
-"""Attempts that are being ended: a task that nobody holds may vanish."""
-
-
 def _servers(client: AIOKafkaClient) -> str:
     servers = client._bootstrap_servers  # noqa: SLF001  # it has no public name
     return servers if isinstance(servers, str) else ",".join(servers)
@@ -184,93 +104,3 @@ async def _why(client: AIOKafkaClient, node: int) -> str:
 
 def _partition(part: tuple[Any, ...]) -> Partition:
     return Partition(part[2], tuple(part[4]), tuple(part[5]))
-
-
-# The structures of the Metadata API in version 12 (Kafka protocol guide, "Metadata Request/Response (Version: 12)").
-
-
-class _Uuid(AbstractType[uuid.UUID]):
-    """A UUID as its 16 bytes."""
-
-    @classmethod
-    def encode(cls, value: uuid.UUID) -> bytes:
-        return value.bytes
-
-    @classmethod
-    def decode(cls, data: BytesIO) -> uuid.UUID:
-        return uuid.UUID(bytes=data.read(16))
-
-
-_NO_ID: Final = uuid.UUID(int=0)
-
-
-class _Answer(Response):
-    API_KEY = METADATA
-    API_VERSION = 12
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString()),
-                ("port", Int32),
-                ("rack", CompactString()),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString()),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("name", CompactString()),
-                ("topic_id", _Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition_index", Int32),
-                        ("leader_id", Int32),
-                        ("leader_epoch", Int32),
-                        ("replica_nodes", CompactArray(Int32)),
-                        ("isr_nodes", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class _Structure(RequestStruct):
-    FLEXIBLE_VERSION: ClassVar[bool] = True
-    API_KEY = METADATA
-    API_VERSION = 12
-    RESPONSE_TYPE = _Answer
-    SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(("topic_id", _Uuid), ("name", CompactString()), ("tags", TaggedFields)),
-        ),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class _Request(Request[_Structure]):
-    API_KEY = METADATA
-
-    def __init__(self, topics: list[tuple[uuid.UUID, str, dict[int, bytes]]] | None) -> None:
-        self._topics = topics
-
-    def build(self, request_struct_class: type[_Structure]) -> _Structure:
-        # Never creates a topic: that is for :mod:`diem.kafka.topics`, with its configuration.
-        return request_struct_class(self._topics, False, False, {})

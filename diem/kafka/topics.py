@@ -11,8 +11,9 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
-from diem.kafka.metadata import Cluster, Topic, connected, describe
+from diem.kafka.metadata import Cluster, Topic, describe
 from diem.kafka.options import PARTITIONS, KafkaOptions
 
 MAX_MESSAGE_BYTES: Final = 131072

@@ -9,8 +9,9 @@ from time import monotonic
 from aiokafka import AIOKafkaProducer
 
 from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import Topic, connected, describe
+from diem.kafka.metadata import Topic, describe
 from diem.kafka.options import KafkaOptions
 from tests.load.system import NotUp, Process, System
 

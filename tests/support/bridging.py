@@ -21,7 +21,8 @@ from bridge.settings import Settings
 from diem.fanout.state import FeedState
 from diem.kafka import topics
 from diem.kafka.admin import administering
-from diem.kafka.metadata import connected, describe
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import PARTITIONS, KafkaOptions
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey

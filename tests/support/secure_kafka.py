@@ -18,7 +18,8 @@ from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.processes import free_ports
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
-from diem.kafka.metadata import connected, describe
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.settings import KafkaSettings
 from tests.support.kafka_tools import SetPassword, new_topic, rights

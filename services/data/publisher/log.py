@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
-from diem.kafka.metadata import connected, describe
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import MAX_MESSAGE_BYTES
 

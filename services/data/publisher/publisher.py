@@ -10,8 +10,9 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
+from diem.kafka.connecting import connected
 from diem.kafka.errors import WrongTopic
-from diem.kafka.metadata import Cluster, connected, describe
+from diem.kafka.metadata import Cluster, describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.process import metrics

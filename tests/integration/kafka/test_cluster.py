@@ -16,8 +16,9 @@ from aiokafka.admin import NewTopic
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import Partition, connected, describe
+from diem.kafka.metadata import Partition, describe
 from diem.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[3]

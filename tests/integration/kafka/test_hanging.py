@@ -10,7 +10,8 @@ import pytest
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.metadata import connected, describe
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from services.data.publisher import Publisher
 from tests.integration.kafka.test_publisher import MemoryStore, publishing

@@ -18,8 +18,9 @@ from aiokafka.errors import TopicAuthorizationFailedError
 
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import connected, describe
+from diem.kafka.metadata import describe
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from tests.integration.data.process import bulk

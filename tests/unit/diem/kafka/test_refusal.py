@@ -9,8 +9,8 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 
+from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import connected
 from diem.kafka.options import KafkaOptions
 from diem.kafka.refusal import said, why
 
@@ -85,6 +85,6 @@ async def test_a_broker_that_lets_us_in_meanwhile_is_no_fault(monkeypatch: pytes
         return ""
 
     monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
-    monkeypatch.setattr("diem.kafka.metadata.why", nothing)
+    monkeypatch.setattr("diem.kafka.connecting.why", nothing)
     async with connected(KafkaOptions("127.0.0.1:1")) as client:
         assert attempts == [client, client]

@@ -90,19 +90,18 @@ def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
 
 def _parameter(name: str) -> inspect.Parameter:
     field = KafkaSettings.model_fields[name]
-    option = typer.Option(
-        _option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
+    info = typer.Option(
+        option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
     )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
 
 
-def _option(name: str) -> str:
+def option(name: str) -> str:
+    """How a field of `KafkaSettings` is written on the command line."""
     return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
 
 
 def _line(where: tuple[int | str, ...], text: str) -> str:
     said = text.removeprefix("Value error, ")
     field = str(where[0]).lower().removeprefix("diem_") if where else ""
-    return f"{_option(field)}: {said[:1].lower()}{said[1:]}" if field else said
+    return f"{option(field)}: {said[:1].lower()}{said[1:]}" if field else said

@@ -14,15 +14,17 @@ from rich.live import Live
 
 from deploy import control, ports, prepare
 from deploy import topology as plan
-from deploy.command_kafka import KAFKA_PANEL, takes_kafka
+from deploy.command_kafka import KAFKA_PANEL, option, takes_kafka
 from deploy.command_kafka import settings as kafka_settings
 from deploy.command_options import StateDirOption, attended
 from deploy.scale import WITHIN_S, scale
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, status_tables
 from deploy.up import Up, stage_seconds
+from diem.kafka.settings import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
+from diem.process.settings import variable
 
 STATUS_EVERY_S: Final = 1.0
 DEFAULT_SERVERS: Final = {plan.Mode.X_BROADCAST: 2, plan.Mode.X: 2}
@@ -63,8 +65,8 @@ def up(
         ),
     ] = None,
     brokers: Annotated[
-        int, typer.Option(min=1, help="Brokers that run here: 1 or 3.", rich_help_panel=KAFKA_PANEL)
-    ] = 1,
+        int | None, typer.Option(min=1, help="Brokers that run here in mode x: 1 or 3; 1.", rich_help_panel=KAFKA_PANEL)
+    ] = None,
     kafka: Mapping[str, object],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME:VARIABLE=VALUE", help="A setting for one process.")
@@ -79,6 +81,8 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
 ) -> int:
     """Start every process of a mode, keep them running, stop them with Ctrl-C."""
+    if mode is not plan.Mode.X:
+        _refuse_kafka(mode, brokers, kafka)
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
     options = plan.Options(
@@ -91,11 +95,18 @@ def up(
         time_factor=time_factor,
         max_servers=max_servers,
         clients_per_address=clients_per_address,
-        kafka=_kafka(brokers, kafka),
+        kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")
     return _up(options, Terminal(quiet=quiet), port, websocket_port, free_ports=free_ports)
+
+
+def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
+    # Variables of the environment may be for other commands: those are only warned of.
+    typed = [option(name) for name in given if variable(KafkaSettings, name) not in os.environ]
+    for name in ["--brokers"] * (brokers is not None) + typed:
+        raise plan.BadTopology(f"{name} is for --mode x: mode {mode} uses no Kafka")
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaOptions:
@@ -146,7 +157,10 @@ def scale_command(
     async def work() -> None:
         with terminal.counting("scaling") as show:
             before = await scale(StateDir(state_dir), servers, show, WITHIN_S * time_factor)
-        terminal.say(f"{servers} servers" + (" as before" if servers == before else f", {before} before"))
+        terminal.say(
+            f"{servers} server{'' if servers == 1 else 's'}"
+            + (" as before" if servers == before else f", {before} before")
+        )
 
     return attended(work)
 

@@ -1,6 +1,8 @@
 """What `diem` says to the person at the terminal; plain lines where there is no terminal."""
 
+import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,9 +22,17 @@ WIDE: Final = 100
 """Columns from which tables can afford wider gaps."""
 
 
+class _Console(Console):
+    """A console that goes on in silence when nobody reads any more (`diem check | head`)."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on; the command ends by itself, with its own exit code."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if self.stderr else sys.stdout).fileno())
+
+
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console that interprets nothing in the texts it is given and breaks lines only at a terminal."""
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_FILES
     return console

@@ -48,6 +48,8 @@ class Up:
         self._voices = {p.name: TokenBucket(LOG_LINES_PER_S, LOG_LINES_BURST) for p in topology.processes}
         self._early_deaths = dict.fromkeys(self._logs, 0)
         self._quiet_until = dict.fromkeys(self._logs, 0.0)
+        self._down: set[str] = set()
+        self._told_late = False
         self._fault: NotStarted | None = None
         self._up = False
         self._supervisor = Supervisor(map(self._spec, topology.active(options.servers)), on_event=self._on_event)
@@ -65,7 +67,7 @@ class Up:
                 self._supervisor.start()
                 try:
                     await self._until_ready(probe, life)
-                    await self._watch(life)
+                    await self._watch(life, probe)
                 finally:
                     self._terminal.say("stopping")
                     await self._supervisor.stop(stage_seconds(self._options))
@@ -82,10 +84,11 @@ class Up:
                         waiting.remove(process)
                         ready(process.name)
                 self._follow_logs()
+                self._say_what_is_lacking(waiting)
                 if waiting and self._fault is not None:
                     raise self._fault
                 if waiting and self._clock.monotonic() > deadline:
-                    raise self._not_started(waiting[0].name, "it does not become ready", NotStarted)
+                    raise self._not_ready(waiting)
                 if waiting:
                     await _pause(life, READY_POLL_S)
         if not life.stopping.is_set():
@@ -93,11 +96,12 @@ class Up:
             self._write_processes()
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
-    async def _watch(self, life: Lifecycle) -> None:
+    async def _watch(self, life: Lifecycle, probe: Probe) -> None:
         scaling = asyncio.create_task(self._scaler.run())
         try:
             while not life.stopping.is_set():
                 self._follow_logs()
+                await self._tell_recovered(probe)
                 if scaling.done():
                     scaling.result()
                 await _pause(life, LOG_POLL_S)
@@ -130,6 +134,7 @@ class Up:
             return
         when = f"in {event.delay_s:.1f} s" if event.delay_s else "at once"
         self._terminal.warn(f"{event.name} died ({reason}): restarted {when}")
+        self._down.add(event.name)
 
     def _reason(self, event: Event) -> str:
         code = event.code or 0
@@ -142,11 +147,35 @@ class Up:
     def _not_started(self, name: str, reason: str, kind: type[NotStarted]) -> NotStarted:
         return kind(name, reason, self._state.log_of(name))
 
+    def _say_what_is_lacking(self, waiting: list[Planned]) -> None:
+        """Once, when the start takes long: what the processes that are waited for have said so far."""
+        if self._told_late or self._clock.monotonic() - self._started < FIRST_WORDS_S * self._options.time_factor:
+            return
+        self._told_late = True
+        for process in waiting:
+            if told := self._logs[process.name].last:
+                self._terminal.warn(f"{process.name} is not ready yet: {told}")
+
+    def _not_ready(self, waiting: list[Planned]) -> NotStarted:
+        # The one that says what it lacks; others may only be waiting for it.
+        named = next((process for process in waiting if self._logs[process.name].last), waiting[0])
+        told = self._logs[named.name].last
+        return self._not_started(named.name, "it does not become ready" + (f": {told}" if told else ""), NotStarted)
+
+    async def _tell_recovered(self, probe: Probe) -> None:
+        """Whoever read that a process died also reads that it is back."""
+        for name in tuple(self._down):
+            if await probe.ready(self._planned[name]):
+                self._down.discard(name)
+                self._terminal.say(f"{name} is ready again")
+
     def _follow_logs(self) -> None:
         now = self._clock.monotonic()
+        # At the start each waits for others, and says so: that is worth a line only when it takes long.
+        late = self._up or self._told_late
         for name, log in self._logs.items():
             for line in log.poll():
-                if self._up and now > self._quiet_until[name] and self._voices[name].take(now):
+                if late and now > self._quiet_until[name] and self._voices[name].take(now):
                     self._terminal.warn(f"{name}: {line}")
 
     def _spec(self, process: Planned) -> Spec:

@@ -46,9 +46,15 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
     for name in await unknown_names(service, names):
         note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
+    live: bool | None = None
     async with UpdatesClient(urls, origin=service.origin) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
+            # The server repeats every 25 s that nothing has changed.
+            if event.kind == "status" and not event.endpoint:
+                if event.live == live:
+                    continue
+                live = event.live
             text = describe(event)
             if as_json:
                 say(json.dumps(as_object(event)))

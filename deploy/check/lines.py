@@ -66,7 +66,7 @@ def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Ite
     yield "# Bridges read updates, and mark their progress in groups of their own."
     yield _allow(options, who["bridge"], ("Read", "Describe"), *updates)
     yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, f"{options.topic_prefix}x-")
-    yield "# The metadata service looks at topics and groups."
+    yield "# Only for partitioned modes, which are to come: their metadata service looks at topics and groups."
     yield _allow(options, who["metadata"], ("Describe",), *updates)
     yield _allow(options, who["metadata"], ("Describe",), *groups, options.topic_prefix or "x-")
     yield "# `diem check` looks at settings."

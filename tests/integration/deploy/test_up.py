@@ -39,6 +39,7 @@ async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops
         status = await running.until_status(fine)
         assert {entry["restarts"] for entry in status.values()} == {1}
         await eventually(lambda: sum("restarted at once" in line for line in running.output) == len(before))
+        await eventually(lambda: sum("is ready again" in line for line in running.output) == len(before))
 
         last = running.pids()
         running.process.send_signal(signal.SIGINT)

@@ -51,6 +51,8 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["up", "--mode", "x-broadcast", "--servers", "0"], 2, "diem: x-broadcast runs 1 to 64"),
         (["up", "--max-servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
         (["up", "--mode", "x", "--brokers", "2"], 2, "diem: a local Kafka has 1 or 3 brokers, not 2"),
+        (["up", "--brokers", "3"], 2, "diem: --brokers is for --mode x: mode single uses no Kafka"),
+        (["up", "--mode", "all-to-all", "--partitions", "3"], 2, "diem: --partitions is for --mode x"),
         (["up", "--set", "x"], 2, "diem: --set takes NAME:VARIABLE=VALUE"),
         (["up", "--set", "bridge-1:A=b"], 2, "diem: --set: no process is called 'bridge-1' here"),
         (["scale"], 2, "diem: Missing argument 'N'"),

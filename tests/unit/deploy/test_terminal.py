@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +163,20 @@ def test_status_of_a_busy_system_fits_into_80_columns(capsys: pytest.CaptureFixt
 def test_uptime_is_short(capsys: pytest.CaptureFixture[str], seconds: float, shown_as: str) -> None:
     _, row = shown(capsys, process("data", uptime_seconds=seconds, report={"ready": True}))
     assert row[3] == shown_as
+
+
+def test_a_reader_that_goes_away_ends_nothing() -> None:
+    script = (
+        "import sys; from deploy.terminal import plain_console\n"
+        "console = plain_console()\n"
+        "for _ in range(2000): console.print('x' * 200)\n"
+        "sys.exit(7)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.stderr is not None
+    said = child.stderr.read()
+    child.stderr.close()
+    assert (child.wait(20), said) == (7, b"")

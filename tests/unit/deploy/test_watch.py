@@ -91,6 +91,13 @@ async def test_json_has_every_event_as_an_object(monkeypatch: pytest.MonkeyPatch
     assert "gone" not in objects[1]
 
 
+async def test_that_nothing_has_changed_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, not_live = Event("status", live=True), Event("status", live=False)
+    _, noted = await watched(monkeypatch, [live, UPDATE, live, not_live, not_live, live, CLOSED])
+    told = [line.partition("  ")[2] for line in noted if "live" in line]
+    assert told == ["live", "not live: what you see may be old", "live"]
+
+
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeService, "servers", ())
     with pytest.raises(Unreachable, match="names no WebSocket server"):

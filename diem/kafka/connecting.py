@@ -14,6 +14,8 @@ from diem.kafka.refusal import why
 
 WITHIN_S: Final = 10.0
 REQUEST_TIMEOUT_MS: Final = 3000
+ENDED_WITHIN_S: Final = 0.3
+"""What other attempts are given to end by themselves once one has succeeded, or nobody waits any more."""
 
 
 @asynccontextmanager
@@ -56,7 +58,9 @@ async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaCl
                     return attempts[attempt]
         return None
     finally:
-        for attempt in waiting:
+        if waiting:
+            await asyncio.wait(waiting, timeout=ENDED_WITHIN_S)
+        for attempt in (attempt for attempt in waiting if not attempt.done()):
             # Not cancelled: an attempt that is cut short leaves its connection open. It ends by itself within 6 s.
             ending = asyncio.create_task(_end(attempt, attempts[attempt]))
             _endings.add(ending)

@@ -66,7 +66,7 @@ async def scale(running: Running, servers: int) -> set[str]:
     """Scale, and return the names of what runs then."""
     code, out, err = await diem("scale", str(servers), cwd=running.cwd)
     assert code == 0, err
-    assert out.startswith(f"{servers} servers, ")
+    assert out.startswith(f"{servers} server")
     status = await running.status()
     assert fine(status)
     return set(status)

@@ -9,9 +9,8 @@ import structlog
 
 from bridge.link import Link
 from bridge.session import Session, Shared
-from diem.links.feed_server import GIVE_UP_AFTER, PING_EVERY
+from diem.links.feed_server import GIVE_UP_AFTER, PING_EVERY, read_resume
 from diem.links.internal import InternalConnection
-from diem.protocol import feed
 from diem.protocol.codes import Close
 
 LOOK_EVERY: Final = 1.0
@@ -95,13 +94,8 @@ class Serving:
         if source is None:
             connection.close(Close.RESTART, "the topic is gone")
             return
-        try:
-            message = feed.decode(data)
-        except feed.FeedError as error:
-            connection.close(Close.BAD_REQUEST, str(error)[:100])
-            return
-        if not isinstance(message, feed.Resume) or link.session is not None:
-            connection.close(Close.BAD_REQUEST, "expected one resume")
+        message = read_resume(connection, data, first=link.session is None)
+        if message is None:
             return
         self.session = Session(link, source, message, self._shared)
         link.session = self._sessions.create_task(self.session.run())

@@ -99,7 +99,7 @@ class Session:
         missing = set(self._names) - set(found)
         self.positions.begin(found, self._next, self._caught_up, time.monotonic(), missing)
         assign(consumer, self.positions.next)
-        self._shared.fault, self._reading = None, True
+        self._reading = True
         self._tell_caught_up(consumer)
         look = time.monotonic() + LOOK_EVERY
         try:

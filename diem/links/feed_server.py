@@ -37,6 +37,19 @@ class FeedSource(Protocol):
         ...
 
 
+def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> feed.Resume | None:
+    """The ``resume`` that a reader says ``first``; for anything else the link is closed with 4500."""
+    try:
+        message = feed.decode(data)
+    except feed.FeedError as error:
+        connection.close(Close.BAD_REQUEST, str(error)[:100])
+        return None
+    if isinstance(message, feed.Resume) and first:
+        return message
+    connection.close(Close.BAD_REQUEST, "expected one resume")
+    return None
+
+
 @dataclass(slots=True)
 class _Reader:
     cursor: int = 0
@@ -126,13 +139,8 @@ class FeedServer:
         source = self._source.source
         if reader is None or source is None:
             return
-        try:
-            message = feed.decode(data)
-        except feed.FeedError as error:
-            connection.close(Close.BAD_REQUEST, str(error)[:100])
-            return
-        if not isinstance(message, feed.Resume) or reader.resumed:
-            connection.close(Close.BAD_REQUEST, "expected one resume")
+        message = read_resume(connection, data, first=not reader.resumed)
+        if message is None:
             return
         if message.source == source:
             # A position is the next sequence to read.

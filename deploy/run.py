@@ -10,7 +10,7 @@ from diem.process.faults import ConfigurationError
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import PROCESSES, ProcessSettings
 
-_TOP_LEVEL: Final = frozenset({"bridge"})
+_TOP_LEVEL: Final = frozenset({"bridge", "metadata", "proxy"})
 
 Main = Callable[[ProcessSettings, Lifecycle], Awaitable[None]]
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from diem.fanout.frames import text_frame
+from diem.fanout.ownership import Ownership
 from diem.fanout.registry import Registry
 from diem.fanout.session import Accounts, Session
 from diem.fanout.state import FeedState
@@ -11,6 +12,8 @@ from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
 from diem.protocol.feed import Batch
+from diem.protocol.messages import Refusal
+from diem.protocol.partition_map import Standing
 
 
 class Subscribed(NamedTuple):
@@ -18,7 +21,7 @@ class Subscribed(NamedTuple):
 
     endpoints: dict[str, int | None]
     """Registered: the retained version of each, None when there is none yet."""
-    rejected: dict[str, tuple[ErrorCode, str]]
+    rejected: dict[str, Refusal]
     """Not registered, and why."""
     replay: list[bytes]
     """Frames that follow at once: the retained updates that the client does not hold yet."""
@@ -30,9 +33,10 @@ class Hub:
     Args:
         limit: subscriptions that one session may hold.
         everyone: the baseline mode ``all-to-all``: every update goes to every session, subscribed or not.
+        ownership: what this server has, where a group of servers shares out the endpoints; None: it has all.
     """
 
-    def __init__(self, *, limit: int = 128, everyone: bool = False) -> None:
+    def __init__(self, *, limit: int = 128, everyone: bool = False, ownership: Ownership | None = None) -> None:
         self.state = FeedState()
         self.registry: Registry[Session] = Registry()
         self.sessions: set[Session] = set()
@@ -43,6 +47,9 @@ class Hub:
         """Fresh updates delivered to at least one session."""
         self._limit = limit
         self._everyone = everyone
+        self._ownership = ownership
+        self._announced: set[bytes] = set()
+        """Endpoints that are moving away, whose subscribers have been told so."""
 
     # What clients ask
 
@@ -65,10 +72,14 @@ class Hub:
             try:
                 endpoint = names.check(name).encode()
             except names.BadName as error:
-                answer.rejected[name] = (ErrorCode.BAD_NAME, error.reason)
+                answer.rejected[name] = Refusal(ErrorCode.BAD_NAME, error.reason)
                 continue
-            if endpoint not in session.endpoints and len(session.endpoints) >= self._limit:
-                answer.rejected[name] = (ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
+            if self._ownership is not None and self._ownership.standing(endpoint) is not Standing.SERVES:
+                owner = self._ownership.owner(endpoint)
+                answer.rejected[name] = Refusal(ErrorCode.NOT_OWNER, "another server has this endpoint", owner)
+                continue
+            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
+                answer.rejected[name] = Refusal(ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
                 continue
             session.endpoints[self.registry.add(endpoint, session)] = None
             retained = self.state.retained.get(endpoint)
@@ -94,7 +105,40 @@ class Hub:
 
     def hello(self, source: str, feed_names: list[str]) -> None:
         """Take the source and names of the feed; endpoints of lost names are announced."""
-        self.resync(self.state.hello(source, feed_names))
+        dropped = self.state.hello(source, feed_names)
+        self.settle()
+        self.resync(dropped)
+
+    def settle(self) -> None:
+        """The map or what this server owns may have changed: subscribers of what it has not any more are sent away.
+
+        Each is told once, and only of what really is elsewhere: after it nothing comes for these endpoints, except
+        for one that is just moving, which goes on being delivered.
+        """
+        if self._ownership is None:
+            return
+        leaving: dict[tuple[Session, str | None], list[bytes]] = {}
+        for endpoint in self.registry:
+            standing = self._ownership.standing(endpoint)
+            if standing is Standing.SERVES or (standing is Standing.DELIVERS and endpoint in self._announced):
+                continue
+            owner = self._ownership.owner(endpoint)
+            for session in tuple(self.registry.subscribers(endpoint)):
+                leaving.setdefault((session, owner), []).append(endpoint)
+                if standing is Standing.FOREIGN:
+                    session.endpoints.pop(endpoint, None)
+                    self.registry.discard(endpoint, session)
+                    session.forget(endpoint)
+            if standing is Standing.DELIVERS:
+                self._announced.add(endpoint)
+        self._announced = {e for e in self._announced if self._ownership.standing(e) is Standing.DELIVERS}
+        for (session, owner), endpoints in leaving.items():
+            # One by one to a session that is held back: there, a later frame of the first would replace them all.
+            size = 1 if session.blocked else messages.MAX_NAMES
+            for start in range(0, len(endpoints), size):
+                part = [endpoint.decode() for endpoint in endpoints[start : start + size]]
+                self.accounts.offered += 1
+                session.send(text_frame(messages.moved(part, owner)))
 
     def caught_up(self, name: str) -> None:
         """A name has caught up: tell every subscriber what the catch-up changed.

@@ -32,6 +32,10 @@ class Registry(Generic[S]):
     def __len__(self) -> int:
         return len(self._subscribers)
 
+    def __iter__(self) -> Iterator[bytes]:
+        """The endpoints with subscribers, as they are now: the registry may change meanwhile."""
+        return iter(list(self._subscribers))
+
     def __contains__(self, endpoint: bytes) -> bool:
         return endpoint in self._subscribers
 

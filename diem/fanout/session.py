@@ -27,16 +27,21 @@ class Session:
     ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection takes data they *are* the
     transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: a map
     endpoint -> latest frame, bounded by the endpoints of the session, which :meth:`unblock` hands out.
+
+    ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
     """
 
-    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "send", "send_many")
+    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "exempt", "send", "send_many")
 
     def __init__(
         self,
         write: Callable[[bytes], None],
         writelines: Callable[[Iterable[bytes]], None],
         accounts: Accounts,
+        *,
+        exempt: bool = False,
     ) -> None:
+        self.exempt = exempt
         self._accounts = accounts
         self._held: dict[bytes, bytes] | None = None
         self._write = self.send = write

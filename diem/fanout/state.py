@@ -128,6 +128,14 @@ class FeedState:
         log.position = batch.next
         return {} if log.catching_up else fresh
 
+    def passed(self, name: str, next_: int) -> None:
+        """Records of ``name`` that are no updates were taken by somebody else, up to ``next_``.
+
+        Raises:
+            UnknownName: the name was not announced.
+        """
+        self._log(name).position = next_
+
     def caught_up_with(self, name: str) -> CaughtUpWith:
         """A name has caught up: it is live from now on.
 

@@ -1,9 +1,9 @@
-"""What the client connections of one server share: the hub, the gate, the wheel, the status, and the drain."""
+"""What the client connections of one process share: the hub, the gate, the wheel, the status, and the drain."""
 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
@@ -26,13 +26,71 @@ class EdgeRules:
     drain_seconds: float = 30.0
 
 
-class Edge:
-    """Everything that the client connections of one server share. It is called on the event loop only."""
+class Service(Protocol):
+    """What answers clients. A server does so from its hub; a proxy asks servers, so its answers may come later."""
 
-    def __init__(self, hub: Hub, gate: Gate, rules: EdgeRules) -> None:
+    def joined(self, client: "EdgeConnection") -> None:
+        """A client was welcomed."""
+        ...
+
+    def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
+        """Answer with ``subscribed``; with several of them, if need be, that share out the names."""
+        ...
+
+    def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
+        """Answer with ``unsubscribed``."""
+        ...
+
+    def blocked(self, client: "EdgeConnection") -> None:
+        """The client takes no more: its session holds back, and its requests are not read."""
+        ...
+
+    def unblocked(self, client: "EdgeConnection") -> None:
+        """The client takes data again."""
+        ...
+
+    def left(self, client: "EdgeConnection") -> None:
+        """A client is going: called once, before the hub lets it go."""
+        ...
+
+
+class HubService:
+    """Answers from a hub, at once."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def joined(self, client: "EdgeConnection") -> None:
+        """Nothing."""
+
+    def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
+        """Register, and hand out what is retained and newer."""
+        answer = self._hub.subscribe(client.session, request.endpoints)
+        client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
+
+    def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
+        """Take the client off."""
+        self._hub.unsubscribe(client.session, request.endpoints)
+        client.respond(messages.unsubscribed(request.id, request.endpoints))
+
+    def blocked(self, client: "EdgeConnection") -> None:
+        """Nothing: the session conflates."""
+
+    def unblocked(self, client: "EdgeConnection") -> None:
+        """Nothing."""
+
+    def left(self, client: "EdgeConnection") -> None:
+        """Nothing."""
+
+
+class Edge:
+    """Everything that the client connections of one process share. It is called on the event loop only."""
+
+    def __init__(self, hub: Hub, gate: Gate, rules: EdgeRules, service: Service | None = None) -> None:
         self.hub = hub
         self.gate = gate
         self.rules = rules
+        self.service: Service = service or HubService(hub)
         self.wheel: Wheel[EdgeConnection] = Wheel(_turn)
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""

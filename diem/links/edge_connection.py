@@ -1,6 +1,7 @@
 """One client of a server, speaking ``diem.v1.json`` (docs/protocol.md section 1): requests, flow control, refusals."""
 
 import asyncio
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import Final
 
@@ -136,6 +137,7 @@ class EdgeConnection(ServerConnection):
             subscriptions=rules.subscriptions,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
+        edge.service.joined(self)
 
     def on_text(self, data: bytes) -> None:
         """One request, its answer, and what follows from it."""
@@ -156,23 +158,26 @@ class EdgeConnection(ServerConnection):
         match request:
             case messages.Subscribe():
                 edge.received["subscribe"] += 1
-                answer = edge.hub.subscribe(self.session, request.endpoints)
-                reply = text_frame(messages.subscribed(request.id, answer.endpoints, answer.rejected))
-                if self.session.blocked:
-                    # Requests of one packet go on being answered: what can be conflated is.
-                    self.transport.write(reply)
-                    self.session.send_many(answer.replay)
-                elif answer.replay:
-                    self.transport.writelines([reply, *answer.replay])
-                else:
-                    self.transport.write(reply)
+                edge.service.subscribe(self, request)
             case messages.Unsubscribe():
                 edge.received["unsubscribe"] += 1
-                edge.hub.unsubscribe(self.session, request.endpoints)
-                self.transport.write(text_frame(messages.unsubscribed(request.id, request.endpoints)))
+                edge.service.unsubscribe(self, request)
             case messages.Auth():
                 edge.received["auth"] += 1
                 self._error(MessageError(ErrorCode.UNAUTHORISED, "this server takes no tokens", request.id))
+
+    def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
+        """Answer a request: its reply, and frames that follow from it at once. Nothing after the connection's end."""
+        if not self.is_open:
+            return
+        if self.session.blocked:
+            # Requests of one packet go on being answered: what can be conflated is.
+            self.transport.write(text_frame(reply))
+            self.session.send_many(replay)
+        elif replay:
+            self.transport.writelines([text_frame(reply), *replay])
+        else:
+            self.transport.write(text_frame(reply))
 
     def turn(self, *, due: bool) -> None:
         """The wheel has come: every 25 s a ping and the status, 10 s later a look at the answer."""
@@ -197,6 +202,7 @@ class EdgeConnection(ServerConnection):
             if self.session.blocked and not self.transport.is_closing():
                 # Its answer to the close frame is to be read.
                 self.transport.resume_reading()
+            edge.service.left(self)
             edge.hub.leave(self.session)
             # Clients may invent codes; as labels of a metric they would be without bound.
             edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
@@ -219,6 +225,7 @@ class EdgeConnection(ServerConnection):
             self.session.block()
             self.transport.pause_reading()
             self._pending = None
+            self._edge.service.blocked(self)
             # Looked at first when the requests that are being answered have been: their replies still come on top.
             self._stall = asyncio.get_running_loop().call_later(0, self._look_at_stall)
 
@@ -233,6 +240,7 @@ class EdgeConnection(ServerConnection):
             self.session.unblock()
             if not self.session.blocked:
                 self.transport.write(self._edge.status_frame)
+                self._edge.service.unblocked(self)
 
     def _look_at_stall(self) -> None:
         waiting = self.transport.get_write_buffer_size()

@@ -48,6 +48,10 @@ class FeedSink(Protocol):
         """Records with these keys were no updates: whoever looks at them must fetch them again."""
         ...
 
+    def owners(self, message: feed.Owners) -> None:
+        """Who owns each name, where names are shared out among the servers of a group."""
+        ...
+
     def beat(self) -> None:
         """The source behind the feed is alive."""
         ...
@@ -83,6 +87,8 @@ class FeedLink(ClientConnection):
                     self._sink.hello(message)
                 case feed.Resync() as message:
                     self._sink.resync(message)
+                case feed.Owners() as message:
+                    self._sink.owners(message)
                 case feed.Resume():
                     self.close(Close.BAD_REQUEST, "resume is the reader's")
         except DiemError as error:

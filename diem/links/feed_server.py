@@ -4,19 +4,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import structlog
-
 from diem.fanout.changes import ChangeMap
 from diem.links.internal import InternalConnection
+from diem.links.keeper import Keeper
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
 MAX_RECORDS: Final = 1000
 """Records in one batch: about 150 KiB, written while the transport takes it."""
 BEAT_EVERY: Final = 1.0
-PING_EVERY: Final = 2.0
-GIVE_UP_AFTER: Final = 5.0
-"""Seconds without anything from the other end after which a link is cut; both ends do so."""
 
 
 class FeedSource(Protocol):
@@ -55,7 +51,6 @@ class _Reader:
     cursor: int = 0
     resumed: bool = False
     caught_up: bool = False
-    heard: float = 0.0
 
 
 class FeedServer:
@@ -65,13 +60,15 @@ class FeedServer:
     by :meth:`run` itself, unless ``beats`` is False (a Broadcast node hands its own source's beats on).
     """
 
+    subprotocol = feed.SUBPROTOCOL
+
     def __init__(self, source: FeedSource, *, beats: bool = True) -> None:
         self._source = source
         self._beats = beats
         self._readers: dict[InternalConnection, _Reader] = {}
         self.sent = 0
         """Changes written to readers."""
-        self._log = structlog.get_logger("feed")
+        self._keeper = Keeper("feed reader")
         self._open = True
         self._beaten = float("-inf")
 
@@ -105,33 +102,23 @@ class FeedServer:
 
     async def run(self) -> None:
         """Beats and pings until cancelled."""
-        loop = asyncio.get_running_loop()
-        ticks = 0
         while True:
             await asyncio.sleep(BEAT_EVERY)
-            ticks += 1
             if self._beats:
                 self.beat()
-            now = loop.time()
-            for connection, reader in list(self._readers.items()):
-                if connection.alive:
-                    reader.heard, connection.alive = now, False
-                elif now - reader.heard >= GIVE_UP_AFTER:
-                    self._log.warning("feed reader silent, link cut", peer=connection.peer)
-                    connection.abort()
-                if ticks % int(PING_EVERY / BEAT_EVERY) == 0:
-                    connection.ping()
+            self._keeper.look()
 
     def stop(self) -> None:
         """Take no more readers and close the links."""
         self._open = False
         self.drop_readers(Close.GOING_AWAY)
 
-    # FeedEnd
+    # End
 
     def opened(self, connection: InternalConnection) -> None:
         """A reader has connected; it speaks first."""
-        self._readers[connection] = _Reader(heard=asyncio.get_running_loop().time())
+        self._readers[connection] = _Reader()
+        self._keeper.add(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
         """Take the reader's ``resume``; anything else is an error."""
@@ -153,6 +140,9 @@ class FeedServer:
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self._pump(connection, reader)
 
+    def blocked(self, connection: InternalConnection) -> None:
+        """Nothing: a cursor waits, and conflates meanwhile."""
+
     def resumed(self, connection: InternalConnection) -> None:
         """A slow reader takes data again: what was superseded meanwhile is skipped by the map itself."""
         reader = self._readers.get(connection)
@@ -162,6 +152,7 @@ class FeedServer:
     def closed(self, connection: InternalConnection) -> None:
         """A reader is gone."""
         self._readers.pop(connection, None)
+        self._keeper.discard(connection)
 
     def _pump(self, connection: InternalConnection, reader: _Reader) -> None:
         changes = self._source.changes

@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from websockets.datastructures import Headers, MultipleValuesError
 
 from diem.links.acceptor import Reply
+from diem.process.edge_settings import EdgeSettings
 from diem.process.limits import AddressTable, Admission, TokenBucket, Verdict
 from diem.process.listeners import client_address, is_loopback, origin_allowed
 
@@ -30,6 +31,19 @@ class GateRules:
     capacity: int = 10_000
     rate: float = 200.0
     """New connections a second, over all addresses; five seconds' worth may come at once."""
+
+
+def gate_rules(settings: EdgeSettings) -> GateRules:
+    """The rules that a process was set to."""
+    return GateRules(
+        origins=frozenset(settings.origins),
+        page_port=settings.page_port,
+        loopback_bind=is_loopback(settings.host),
+        trusted_proxies=tuple(settings.trusted_proxies),
+        per_address=settings.connections_per_address,
+        capacity=settings.capacity,
+        rate=settings.connection_rate,
+    )
 
 
 class Gate:

@@ -1,6 +1,6 @@
-"""The internal listener of every process: health, metrics, status and the feed, behind the shared key."""
+"""The internal listener of every process: health, metrics, status and links such as the feed, behind the key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import orjson
@@ -13,83 +13,93 @@ from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
 from diem.protocol import feed
 
-_SUBPROTOCOLS: Final = (Subprotocol(feed.SUBPROTOCOL),)
+MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES
+"""Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
 
 
-class FeedEnd(Protocol):
-    """What serves the feed protocol on accepted connections."""
+class End(Protocol):
+    """What serves the links of one path: the feed, the watch of the metadata service, the proxies of a server."""
+
+    subprotocol: str
 
     @property
     def accepting(self) -> bool:
-        """Whether readers are taken now; otherwise they are answered 503 and dial again."""
+        """Whether links are taken now; otherwise they are answered 503 and dial again."""
         ...
 
     def opened(self, connection: "InternalConnection") -> None:
-        """A reader has connected."""
+        """Somebody has connected."""
         ...
 
     def received(self, connection: "InternalConnection", data: bytes) -> None:
-        """A text message of a reader."""
+        """A text message has arrived."""
+        ...
+
+    def blocked(self, connection: "InternalConnection") -> None:
+        """The connection takes no more data: :attr:`InternalConnection.paused` is true until ``resumed``."""
         ...
 
     def resumed(self, connection: "InternalConnection") -> None:
-        """A reader's connection takes data again after a pause."""
+        """The connection takes data again after a pause."""
         ...
 
     def closed(self, connection: "InternalConnection") -> None:
-        """A reader is gone."""
+        """The link is gone."""
         ...
 
 
 class InternalConnection(ServerConnection):
-    """One connection to an internal listener: answered and closed, or a reader of the feed."""
+    """One connection to an internal listener: answered and closed, or a link."""
 
-    __slots__ = ("_listener", "_reader", "paused")
+    __slots__ = ("_end", "_listener", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
-        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=feed.MAX_BATCH_BYTES)
+        super().__init__(subprotocols=(), max_size=MAX_MESSAGE)
         self._listener = listener
-        self._reader: FeedEnd | None = None
+        self._end: End | None = None
         self.paused = False
         """Whether the transport asks to wait: nothing more is written then."""
 
     def on_request(self, request: Request) -> None:
-        """Answer a GET, or take a reader of the feed."""
+        """Answer a GET, or take a link."""
         path = request.path.partition("?")[0]
-        feed_end = self._listener.feed
-        if path == "/feed" and feed_end is not None and self._listener.authorised(request):
-            if not feed_end.accepting:
+        end = self._listener.ends.get(path)
+        if end is not None and self._listener.authorised(request):
+            self.server.available_subprotocols = [Subprotocol(end.subprotocol)]
+            if not end.accepting:
                 self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
             elif self.upgrade(request):
-                self._reader = feed_end
-                feed_end.opened(self)
+                self._end = end
+                end.opened(self)
             return
         self.reply(self._listener.answer(path, request))
 
     def on_text(self, data: bytes) -> None:
-        """Hand a reader's message to the feed."""
-        if self._reader is not None:
-            self._reader.received(self, data)
+        """Hand a message on."""
+        if self._end is not None:
+            self._end.received(self, data)
 
     def on_closed(self) -> None:
-        """Take a reader off the feed."""
-        if self._reader is not None:
-            self._reader.closed(self)
-            self._reader = None
+        """Say that the link is gone."""
+        if self._end is not None:
+            self._end.closed(self)
+            self._end = None
 
     def pause_writing(self) -> None:
-        """The reader is slow: the cursor waits, and conflates meanwhile."""
+        """The other end is slow: what serves it waits, and conflates meanwhile."""
         self.paused = True
+        if self._end is not None:
+            self._end.blocked(self)
 
     def resume_writing(self) -> None:
-        """Go on where the cursor stands."""
+        """Go on."""
         self.paused = False
-        if self._reader is not None:
-            self._reader.resumed(self)
+        if self._end is not None:
+            self._end.resumed(self)
 
 
 class InternalListener:
-    """Serves ``/livez`` and ``/readyz`` to everybody, ``/metrics``, ``/status`` and ``/feed`` to holders of the key.
+    """Serves ``/livez`` and ``/readyz`` to everybody; all else, from ``/metrics`` to links, to holders of the key.
 
     Args:
         host: address to bind; internal listeners always ask for the key, so any address is allowed.
@@ -97,7 +107,8 @@ class InternalListener:
         key: the shared key.
         ready: why the process is not ready, or None when it is.
         status: the process's status, as JSON values.
-        feed: the feed that this process serves, if any.
+        ends: path -> what serves links there.
+        pages: path -> what makes the answer to a GET, besides ``/metrics`` and ``/status``.
 
     Raises:
         PortTaken: from the constructor.
@@ -111,10 +122,12 @@ class InternalListener:
         key: SharedKey,
         ready: Callable[[], str | None],
         status: Callable[[], dict[str, Any]],
-        feed: FeedEnd | None = None,
+        ends: Mapping[str, End] | None = None,
+        pages: Mapping[str, Callable[[], Reply]] | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
-        self.feed = feed
+        self.ends = ends or {}
+        self._pages = {"/metrics": self._metrics, "/status": self._say_status, **(pages or {})}
         self._key = key
         self._ready = ready
         self._status = status
@@ -147,9 +160,12 @@ class InternalListener:
             return Reply(200, b"ok\n") if why_not is None else Reply(503, why_not.encode() + b"\n")
         if not self.authorised(request):
             return Reply(401, b"the shared key is needed\n", headers={"WWW-Authenticate": "Bearer"})
-        if path == "/metrics":
-            body, content_type = metrics.render()
-            return Reply(200, body, content_type)
-        if path == "/status":
-            return Reply(200, orjson.dumps(self._status()), "application/json")
-        return Reply(404, b"not found\n")
+        page = self._pages.get(path)
+        return page() if page is not None else Reply(404, b"not found\n")
+
+    def _metrics(self) -> Reply:
+        body, content_type = metrics.render()
+        return Reply(200, body, content_type)
+
+    def _say_status(self) -> Reply:
+        return Reply(200, orjson.dumps(self._status()), "application/json")

@@ -49,6 +49,7 @@ def _counter(name: str, meaning: str, *labels: str) -> Definition:
 
 # Clients of a WebSocket server.
 CLIENTS: Final = _gauge("clients", "Open client connections.")
+PROXY_LINKS: Final = _gauge("proxy_links", "Open links of proxies.")
 SUBSCRIPTIONS: Final = _gauge("subscriptions", "Pairs of a client and an endpoint.")
 MESSAGES: Final = _counter("messages", "Messages received from clients.", "type")
 ERRORS: Final = _counter("errors", "Error replies sent to clients.", "code")

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from diem.process.faults import ConfigurationError
 
 SHARED_PREFIX = "DIEM_"
-PROCESSES = ("data", "broadcast", "bridge", "websocket")
+PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
 """Every process that has settings of its own, in the order in which they start."""
 GROUPS = ("kafka",)
 """Groups of settings that several processes share, each with a prefix of its own (``DIEM_KAFKA_``)."""

@@ -66,6 +66,13 @@ class Resync:
 
 
 @dataclass(frozen=True, slots=True)
+class Owners:
+    """Feed to reader: the URL, for clients, of the server that owns each name of the group; all of them each time."""
+
+    owners: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """Feed to reader, every second while the source behind the feed is alive."""
 
@@ -79,7 +86,7 @@ class Batch(NamedTuple):
     records: Iterator[Change]
 
 
-Control = Resume | Hello | CaughtUp | Resync | Beat
+Control = Resume | Hello | CaughtUp | Resync | Owners | Beat
 BEAT: Final = b'{"type":"beat"}'
 
 
@@ -94,6 +101,8 @@ def encode(message: Control) -> bytes:
             return orjson.dumps({"type": "caught_up", "name": name})
         case Resync(endpoints):
             return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
+        case Owners(owners):
+            return orjson.dumps({"type": "owners", "owners": dict(owners)})
         case Beat():
             return BEAT
 
@@ -113,6 +122,8 @@ def decode(data: bytes) -> Control:
                 return CaughtUp(_text(message["name"]))
             case "resync":
                 return Resync(tuple(_text(name) for name in message["endpoints"]))
+            case "owners":
+                return Owners({_text(name): _text(url) for name, url in message["owners"].items()})
             case "hello":
                 return Hello(_text(message["source"]), tuple(_text(name) for name in message["names"]))
             case "resume":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -56,8 +56,8 @@ class Unsubscribe:
     endpoints: list[str]
 
 
-def parse(data: bytes) -> Auth | Subscribe | Unsubscribe:
-    """One client message.
+def parse(data: bytes, limit: int | None = MAX_NAMES) -> Auth | Subscribe | Unsubscribe:
+    """One client message with at most ``limit`` names; None: any number of them.
 
     Raises:
         MessageError: ``bad_json``, ``bad_message`` (no object, unknown type, wrong, missing or unknown fields) or
@@ -73,12 +73,12 @@ def parse(data: bytes) -> Auth | Subscribe | Unsubscribe:
     if not isinstance(request_id, int) or not _is_count(request_id):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"id" must be a whole number from 0 to 2^53-1')
     try:
-        return _PARSERS[message["type"]](request_id, message)
+        return _PARSERS[message["type"]](request_id, message, limit)
     except (KeyError, TypeError):
         raise MessageError(ErrorCode.BAD_MESSAGE, "unknown type, or a field is missing", request_id) from None
 
 
-def _auth(request_id: int, message: dict[str, Any]) -> Auth:
+def _auth(request_id: int, message: dict[str, Any], _limit: int | None) -> Auth:
     token = message["token"]
     _only(message, {"type", "id", "token"}, request_id)
     if not isinstance(token, str):
@@ -86,27 +86,27 @@ def _auth(request_id: int, message: dict[str, Any]) -> Auth:
     return Auth(request_id, token)
 
 
-def _subscribe(request_id: int, message: dict[str, Any]) -> Subscribe:
+def _subscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Subscribe:
     endpoints = message["endpoints"]
     _only(message, {"type", "id", "endpoints"}, request_id)
     if not isinstance(endpoints, dict):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an object of known versions', request_id)
-    _bounded(endpoints, request_id)
+    _bounded(endpoints, limit, request_id)
     if not all(known is None or _is_count(known) for known in endpoints.values()):
         raise MessageError(ErrorCode.BAD_MESSAGE, "a known version is a whole number or null", request_id)
     return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()})
 
 
-def _unsubscribe(request_id: int, message: dict[str, Any]) -> Unsubscribe:
+def _unsubscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Unsubscribe:
     endpoints = message["endpoints"]
     _only(message, {"type", "id", "endpoints"}, request_id)
     if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an array of names', request_id)
-    _bounded(endpoints, request_id)
+    _bounded(endpoints, limit, request_id)
     return Unsubscribe(request_id, endpoints)
 
 
-_PARSERS: dict[str, Callable[[int, dict[str, Any]], Auth | Subscribe | Unsubscribe]] = {
+_PARSERS: dict[str, Callable[[int, dict[str, Any], int | None], Auth | Subscribe | Unsubscribe]] = {
     "auth": _auth,
     "subscribe": _subscribe,
     "unsubscribe": _unsubscribe,
@@ -120,13 +120,21 @@ def _only(message: dict[str, Any], fields: set[str], request_id: int) -> None:
         raise MessageError(ErrorCode.BAD_MESSAGE, f"unknown fields: {unknown}", request_id)
 
 
-def _bounded(names: dict[str, Any] | list[str], request_id: int) -> None:
-    if len(names) > MAX_NAMES:
-        raise MessageError(ErrorCode.TOO_MANY, f"more than {MAX_NAMES} names in one message", request_id)
+def _bounded(names: dict[str, Any] | list[str], limit: int | None, request_id: int) -> None:
+    if limit is not None and len(names) > limit:
+        raise MessageError(ErrorCode.TOO_MANY, f"more than {limit} names in one message", request_id)
 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_VERSION
+
+
+class Refusal(NamedTuple):
+    """Why a name was not registered; ``owner`` is the server that has it, where that is known (``not_owner``)."""
+
+    code: ErrorCode
+    message: str
+    owner: str | None = None
 
 
 def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscriptions: int) -> bytes:
@@ -147,13 +155,18 @@ def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscr
 def subscribed(
     request_id: int,
     endpoints: Mapping[str, int | None],
-    rejected: Mapping[str, tuple[ErrorCode, str]],
+    rejected: Mapping[str, Refusal],
 ) -> bytes:
     """The answer to ``subscribe``: the retained version per endpoint (None = none yet), and what was refused."""
     reply: dict[str, Any] = {"type": "subscribed", "id": request_id, "endpoints": endpoints}
     if rejected:
-        reply["rejected"] = {name: {"code": code, "message": message} for name, (code, message) in rejected.items()}
+        reply["rejected"] = {name: _refusal(refusal) for name, refusal in rejected.items()}
     return orjson.dumps(reply)
+
+
+def _refusal(refusal: Refusal) -> dict[str, str]:
+    said = {"code": refusal.code, "message": refusal.message}
+    return said if refusal.owner is None else {**said, "owner": refusal.owner}
 
 
 def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
@@ -167,6 +180,13 @@ def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) ->
     if endpoints is not None:
         reply["endpoints"] = list(endpoints)
     return orjson.dumps(reply)
+
+
+def moved(endpoints: Iterable[str], owner: str | None) -> bytes:
+    """Tells a client that these endpoints are at another server: ``owner``, or whom the metadata service names."""
+    # The endpoints first: a session that is held back finds the endpoint of a frame by its first slash.
+    reply: dict[str, Any] = {"type": "moved", "endpoints": list(endpoints)}
+    return orjson.dumps(reply if owner is None else {**reply, "owner": owner})
 
 
 def resync(endpoints: Iterable[str]) -> bytes:

@@ -57,7 +57,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         yield metrics.FEED_SENT.sample(server.sent)
 
     internal = InternalListener(
-        settings.internal_host, settings.internal_port, key=key, ready=why_not_ready, status=status, feed=server
+        settings.internal_host,
+        settings.internal_port,
+        key=key,
+        ready=why_not_ready,
+        status=status,
+        ends={"/feed": server},
     )
     forget = metrics.register(samples)
     await internal.start()

@@ -68,6 +68,9 @@ class Node:
     def resync(self, message: feed.Resync) -> None:
         """Nothing: a store has no records that are not updates."""
 
+    def owners(self, message: feed.Owners) -> None:
+        """Nothing: every server reads all of a store."""
+
     def beat(self) -> None:
         """Hand on that the store is alive, unless this node still lags behind it."""
         if self._current:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from diem.links.feed_server import FeedServer
+from diem.links.http import make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind, is_loopback
+from diem.process.plan import Rate
 from services.data.api import Api, ApiOptions
 from services.data.api.guard import LOOPBACK_NAMES
-from services.data.api.plan import Rate
 from services.data.errors import StoreInUse
 from services.data.report import Report
-from services.data.server import make_server
 from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.keeper import Keeper
@@ -93,7 +93,7 @@ def serve_feed(settings: Settings, key: SharedKey, store: Store, report: Report)
         key=key,
         ready=report.why_not_ready,
         status=report.status,
-        feed=feed,
+        ends={"/feed": feed},
     )
     return feed, internal
 

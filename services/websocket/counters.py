@@ -3,15 +3,17 @@
 from collections.abc import Iterable
 
 from diem.links.feed_reader import FeedReader
+from diem.links.proxy_end import ProxyEnd
 from diem.process import metrics
 from diem.process.metrics import Sample
 from services.websocket.server import Server
 
 
-def samples(server: Server, reader: FeedReader) -> Iterable[Sample]:
+def samples(server: Server, reader: FeedReader, proxies: ProxyEnd) -> Iterable[Sample]:
     """All samples of one scrape."""
     hub, edge, counts = server.hub, server.edge, server.hub.state.counts
     yield metrics.CLIENTS.sample(len(edge.connections))
+    yield metrics.PROXY_LINKS.sample(len(proxies))
     yield metrics.SUBSCRIPTIONS.sample(hub.registry.entries)
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))
     yield metrics.UPDATES_RECEIVED.sample(counts.consumed)

@@ -7,17 +7,21 @@ import time
 
 from diem import __version__
 from diem.fanout.hub import Hub
+from diem.fanout.ownership import Ownership
 from diem.links.acceptor import Listener
 from diem.links.edge import Edge, EdgeRules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
-from diem.links.gate import Gate, GateRules
+from diem.links.gate import Gate, gate_rules
 from diem.links.internal import InternalListener
+from diem.links.proxy_end import PATH as PROXY_PATH
+from diem.links.proxy_end import ProxyEnd
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import bind, check_bind, is_loopback
+from diem.process.listeners import bind, check_bind
+from diem.protocol.codes import Close
 from services.websocket import counters
 from services.websocket.server import Server
 from services.websocket.settings import Settings
@@ -32,9 +36,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     started = time.monotonic()
     name = f"websocket-{settings.number}"
     key = SharedKey.load(settings.internal_key_file)
-    hub = Hub(limit=settings.subscriptions, everyone=settings.mode == "all-to-all")
-    edge = Edge(hub, Gate(_gate_rules(settings)), _edge_rules(settings, name))
-    server = Server(hub, edge, SystemClock())
+    ownership = Ownership() if settings.partitioned else None
+    hub = Hub(limit=settings.subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
+    edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
+    server = Server(hub, edge, SystemClock(), ownership)
+    proxies = ProxyEnd(edge)
     reader = FeedReader(settings.feed_url, key, server)
 
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
@@ -51,19 +57,22 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "version": __version__,
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "proxies": len(proxies),
             **server.status(),
         },
+        ends={PROXY_PATH: proxies},
     )
-    forget = metrics.register(lambda: counters.samples(server, reader))
+    forget = metrics.register(lambda: counters.samples(server, reader, proxies))
     await internal.start()
     await public.start()
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(work) for work in (reader.run(), edge.wheel.run(), _look(server))]
+        running = [tasks.create_task(work) for work in (reader.run(), edge.wheel.run(), proxies.run(), _look(server))]
         await life.stopping.wait()
         public.stop()
+        proxies.close(Close.RESTART, "retry=0")
         await edge.drain(life.drain_seconds)
         for task in running:
             task.cancel()
@@ -75,18 +84,6 @@ async def _look(server: Server) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY)
         server.look()
-
-
-def _gate_rules(settings: Settings) -> GateRules:
-    return GateRules(
-        origins=frozenset(settings.origins),
-        page_port=settings.page_port,
-        loopback_bind=is_loopback(settings.host),
-        trusted_proxies=tuple(settings.trusted_proxies),
-        per_address=settings.connections_per_address,
-        capacity=settings.capacity,
-        rate=settings.connection_rate,
-    )
 
 
 def _edge_rules(settings: Settings, name: str) -> EdgeRules:

@@ -6,19 +6,27 @@ import structlog
 
 from diem.fanout.hub import Hub
 from diem.fanout.liveness import Liveness
+from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge
 from diem.process.clock import Clock
 from diem.protocol import feed
+from diem.protocol.feed_names import is_map
+from diem.protocol.partition_map import MapBuilder
 from diem.protocol.versions import iso
 
 
 class Server:
-    """Takes what the feed says (it is a ``FeedSink``) and tells the edge."""
+    """Takes what the feed says (it is a ``FeedSink``) and tells the edge.
 
-    def __init__(self, hub: Hub, edge: Edge, clock: Clock) -> None:
+    ``ownership`` is the hub's own, where a group of servers shares out the endpoints.
+    """
+
+    def __init__(self, hub: Hub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
         self.hub = hub
         self.edge = edge
         self.liveness = Liveness()
+        self.ownership = ownership
+        self._builder = MapBuilder()
         self._clock = clock
         self._log = structlog.get_logger("websocket")
         self._say_status()
@@ -30,25 +38,45 @@ class Server:
         return self.hub.state.resume()
 
     def hello(self, message: feed.Hello) -> None:
-        """Take the source and the names."""
+        """Take the source and the names; whoever looks at what was lost is sent away."""
         if message.source != self.hub.state.source:
             self._log.info("reading from the start of a source that is new to this server", source=message.source)
+        if self.ownership is not None:
+            self.ownership.take_names(message.names)
+            self._log.info("partitions assigned", partitions=sorted(self.ownership.owned))
         self.hub.hello(message.source, list(message.names))
 
     def batch(self, batch: feed.Batch) -> None:
         """Fan out what is new."""
-        self.hub.batch(batch)
+        if self.ownership is not None and is_map(batch.name):
+            self._take_map(batch, self.ownership)
+        else:
+            self.hub.batch(batch)
+
+    def _take_map(self, batch: feed.Batch, ownership: Ownership) -> None:
+        changed = [self._builder.take(change.endpoint, change.value) for change in batch.records]
+        self.hub.state.passed(batch.name, batch.next)
+        if any(changed) and self._builder.map is not None:
+            ownership.take_map(self._builder.map)
+            self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
+            self.hub.settle()
 
     def caught_up(self, name: str) -> None:
         """Tell subscribers what the catch-up changed; clients are taken from the first time on."""
         self.hub.caught_up(name)
-        if self.hub.state.caught_up and not self.edge.ready:
+        mapped = self.ownership is None or self.ownership.map is not None
+        if self.hub.state.caught_up and mapped and not self.edge.ready:
             self.edge.ready = True
             self._log.info("ready", endpoints=len(self.hub.state.retained))
 
     def resync(self, message: feed.Resync) -> None:
         """Have subscribers fetch what the feed could not tell them of."""
         self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
+
+    def owners(self, message: feed.Owners) -> None:
+        """Learn where clients are to be sent."""
+        if self.ownership is not None:
+            self.ownership.take_owners(message.owners)
 
     def beat(self) -> None:
         """The source is alive; it counts when everything before was received."""
@@ -73,6 +101,11 @@ class Server:
     def status(self) -> dict[str, Any]:
         """The part of ``/status`` that is this server's own."""
         silence = self.liveness.silence(self._clock.monotonic())
+        owned = (
+            {}
+            if self.ownership is None
+            else {"partitions": sorted(self.ownership.owned), "epoch": self.ownership.epoch}
+        )
         return {
             "ready": self.why_not_ready() is None,
             "live": self.liveness.live,
@@ -82,6 +115,7 @@ class Server:
             "position": sum(self.hub.state.positions.values()),
             "source": self.hub.state.source,
             "lag_seconds": None if silence is None else round(silence, 3),
+            **owned,
         }
 
     def _say_status(self) -> None:

@@ -43,6 +43,9 @@ class Parsing:
     def resync(self, message: feed.Resync) -> None:
         raise AssertionError(f"no record is bad here: {message}")
 
+    def owners(self, message: feed.Owners) -> None:
+        pass
+
     def beat(self) -> None:
         pass
 

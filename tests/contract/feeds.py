@@ -74,7 +74,8 @@ class StoreFeed:
         await self._stack.enter_async_context(store.serving())
         server = FeedServer(store)
         self._stack.callback(store.subscribe(server.changed))
-        listener = InternalListener("127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, feed=server)
+        ends = {"/feed": server}
+        listener = InternalListener("127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, ends=ends)
         await listener.start()
         self._stack.callback(listener.stop)
         beating = asyncio.create_task(server.run())

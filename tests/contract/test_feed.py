@@ -47,6 +47,9 @@ class Recorder:
     def resync(self, message: feed.Resync) -> None:
         self.resynced += message.endpoints
 
+    def owners(self, message: feed.Owners) -> None:
+        raise AssertionError(f"this feed has no group: {message}")
+
     def beat(self) -> None:
         self.beats += 1
 

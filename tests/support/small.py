@@ -49,7 +49,7 @@ class MemoryFeed:
     async def start(self) -> None:
         self.server = FeedServer(self, beats=self.beats)
         self._listener = InternalListener(
-            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, feed=self.server
+            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, ends={"/feed": self.server}
         )
         await self._listener.start()
         self._tasks = [asyncio.create_task(self.server.run())]

@@ -251,7 +251,7 @@ def test_names_beyond_the_limit_are_rejected_one_by_one_and_the_rest_registered(
     client = Client(hub)
     answer = hub.subscribe(client.session, {"/a": 0, "bad": 0, "/b": 0, "/c": 0})
     assert set(answer.endpoints) == {"/a", "/b"}
-    assert {name: code for name, (code, _) in answer.rejected.items()} == {"bad": "bad_name", "/c": "limit"}
+    assert {name: refusal.code for name, refusal in answer.rejected.items()} == {"bad": "bad_name", "/c": "limit"}
 
 
 def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:

@@ -26,6 +26,9 @@ class Sink:
     def resync(self, message: feed.Resync) -> None:
         self.said.append("resync")
 
+    def owners(self, message: feed.Owners) -> None:
+        self.said.append("owners")
+
     def beat(self) -> None:
         self.said.append("beat")
 

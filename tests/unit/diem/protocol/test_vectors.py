@@ -23,7 +23,9 @@ def test_replies_are_the_documented_bytes() -> None:
         b'"limits":{"subscriptions":128,"message_bytes":32768}}'
     )
     assert (
-        messages.subscribed(2, {"/dam/prices/GR": 1700000000123}, {"/load/GR": (ErrorCode.FORBIDDEN, "...")})
+        messages.subscribed(
+            2, {"/dam/prices/GR": 1700000000123}, {"/load/GR": messages.Refusal(ErrorCode.FORBIDDEN, "...")}
+        )
         == b'{"type":"subscribed","id":2,"endpoints":{"/dam/prices/GR":1700000000123},'
         b'"rejected":{"/load/GR":{"code":"forbidden","message":"..."}}}'
     )

@@ -1,0 +1,62 @@
+"""What one server of a group has: its partitions, the map, and where the rest is (docs/protocol.md sections 2 to 4)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from diem.protocol.feed_names import partition_of_name
+from diem.protocol.partition_map import PartitionMap, Standing
+
+MAX_KNOWN: Final = 100_000
+"""Endpoints whose standing is remembered, because the hash is slow in Python; forgotten when there are more."""
+
+
+class Ownership:
+    """Answers for every endpoint whether this server has it. Whoever changes something settles the hub after it."""
+
+    def __init__(self) -> None:
+        self.map: PartitionMap | None = None
+        """None until the first was read: nothing is ours then."""
+        self.owned: frozenset[int] = frozenset()
+        self._urls: dict[int, str] = {}
+        self._standing: dict[bytes, Standing] = {}
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the map, None while there is none."""
+        return None if self.map is None else self.map.head.epoch
+
+    def take_names(self, names: Iterable[str]) -> None:
+        """The names that the feed serves now."""
+        found = (partition_of_name(name) for name in names)
+        before, self.owned = self.owned, frozenset(number for number in found if number is not None)
+        for number in before - self.owned:
+            # Known from when it was ours.
+            self._urls.pop(number, None)
+        self._standing.clear()
+
+    def take_map(self, map_: PartitionMap) -> None:
+        """The map as it is now."""
+        self.map = map_
+        self._standing.clear()
+
+    def take_owners(self, owners: Mapping[str, str]) -> None:
+        """The URL of the server that has each name of the group."""
+        numbers = {partition_of_name(name): url for name, url in owners.items()}
+        self._urls = {number: url for number, url in numbers.items() if number is not None}
+
+    def standing(self, endpoint: bytes) -> Standing:
+        """What this server is to ``endpoint``."""
+        known = self._standing.get(endpoint)
+        if known is None:
+            if len(self._standing) >= MAX_KNOWN:
+                self._standing.clear()
+            known = self.map.standing(endpoint, self.owned) if self.map is not None else Standing.FOREIGN
+            self._standing[endpoint] = known
+        return known
+
+    def owner(self, endpoint: bytes) -> str | None:
+        """The URL of the server that has ``endpoint``; None when it is this one, or not known."""
+        if self.map is None:
+            return None
+        home = self.map.home(endpoint)
+        return None if home in self.owned else self._urls.get(home)

@@ -1,0 +1,33 @@
+"""What can be set for every process that clients connect to: WebSocket servers and proxies."""
+
+from ipaddress import IPv4Network, IPv6Network
+
+from pydantic import Field, field_validator
+
+from diem.process.listeners import canonical_origin
+from diem.process.settings import ProcessSettings
+
+
+class EdgeSettings(ProcessSettings):
+    """The listeners of a process at the edge, whom it lets in, and the limits of its clients."""
+
+    host: str = Field(default="127.0.0.1", description="Address of the public listener.")
+    port: int = Field(default=8101, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
+    internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
+    internal_port: int = Field(default=9101, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+    origins: list[str] = Field(
+        default=[], description="Origins whose pages may connect, exact; the page's own is allowed on loopback."
+    )
+    page_port: int | None = Field(default=8080, description="Port of the page, for the origin rule on loopback.")
+    trusted_proxies: list[IPv4Network | IPv6Network] = Field(
+        default=[], description="Networks of proxies whose X-Forwarded-For is believed."
+    )
+    subscriptions: int = Field(default=128, ge=1, le=1000, description="Subscriptions that one client may hold.")
+    connections_per_address: int = Field(default=50, ge=1, description="Clients of one address (IPv6: of one /64).")
+    capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
+    connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
+
+    @field_validator("origins")
+    @classmethod
+    def _canonical(cls, origins: list[str]) -> list[str]:
+        return [canonical_origin(origin) for origin in origins]

@@ -1,0 +1,114 @@
+"""Who owns which partition, as the metadata service tells it (docs/protocol.md section 4)."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.errors import DiemError
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
+
+STABLE: Final = "stable"
+REBALANCING: Final = "rebalancing"
+UNKNOWN: Final = "unknown"
+
+
+class BadSnapshot(DiemError):
+    """What was received is not a snapshot."""
+
+
+class Owner(NamedTuple):
+    """A server of a group: its name there, the URL for proxies and the one for clients."""
+
+    server: str
+    internal: str
+    public: str
+
+
+class Clone(NamedTuple):
+    """One group: the servers that are in it, and the owner of each partition at its last stable assignment."""
+
+    state: str
+    """``stable``, ``rebalancing``, or ``unknown`` before the first answer."""
+    members: Mapping[str, Owner]
+    owners: Mapping[int, str]
+    """Partition -> name of the server."""
+
+
+class Snapshot(NamedTuple):
+    """Everything that routing needs: the map and the groups, by number of the clone."""
+
+    map: PartitionMap
+    clones: Mapping[int, Clone]
+
+    def is_hot(self, endpoint: bytes) -> bool:
+        """Whether every server has this endpoint."""
+        return self.map.home(endpoint) == HOT
+
+    def owner(self, endpoint: bytes, clone: int) -> Owner | None:
+        """The server of a clone to ask for ``endpoint``; None when it is hot, or nobody owns it now."""
+        group = self.clones.get(clone)
+        if group is None:
+            return None
+        return group.members.get(group.owners.get(self.map.home(endpoint), ""))
+
+
+def member_id(number: int) -> str:
+    """The name of server ``number`` in its group; names have the order of numbers, which ranges are given out by."""
+    return f"b{number:03d}"
+
+
+def client_id(owner: Owner) -> str:
+    """How a member of the group tells everybody its URLs: as the client id of its consumer."""
+    return "|".join(owner)
+
+
+def parse_client_id(text: str) -> Owner | None:
+    """The server that a client id names; None when it is not of this form."""
+    parts = text.split("|")
+    return Owner(*parts) if len(parts) == len(Owner._fields) and all(parts) else None
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The JSON of ``GET /v1/partitions`` and of the internal watch."""
+    head, entries = snapshot.map.head, snapshot.map.entries
+    return orjson.dumps(
+        {
+            "type": "partitions",
+            "epoch": head.epoch,
+            "phase": head.phase,
+            "partitions": head.partitions,
+            "entries": {endpoint.decode(): list(entry) for endpoint, entry in entries.items()},
+            "clones": {
+                str(number): {
+                    "state": clone.state,
+                    "members": {
+                        name: {"internal": m.internal, "public": m.public} for name, m in clone.members.items()
+                    },
+                    "owners": {str(partition): server for partition, server in clone.owners.items()},
+                }
+                for number, clone in snapshot.clones.items()
+            },
+        }
+    )
+
+
+def decode(data: bytes) -> Snapshot:
+    """The snapshot in ``data``.
+
+    Raises:
+        BadSnapshot: it is none.
+    """
+    try:
+        body = orjson.loads(data)
+        head = Head(int(body["partitions"]), int(body["epoch"]), Phase(body["phase"]))
+        entries = {name.encode(): Entry(*places) for name, places in body["entries"].items()}
+        clones = {int(number): _clone(clone) for number, clone in body["clones"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadSnapshot(f"not a snapshot: {type(error).__name__} {error}") from None
+    return Snapshot(PartitionMap(head, entries), clones)
+
+
+def _clone(body: Any) -> Clone:  # noqa: ANN401 - JSON
+    members = {name: Owner(name, str(urls["internal"]), str(urls["public"])) for name, urls in body["members"].items()}
+    return Clone(str(body["state"]), members, {int(number): str(name) for number, name in body["owners"].items()})

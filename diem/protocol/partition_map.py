@@ -1,0 +1,168 @@
+"""The partition map: which partition every endpoint has, and how it moves to another one (docs/protocol.md section 5).
+
+An endpoint without an entry is where Kafka's own partitioner puts it. All rules are rules on the state that is read:
+a reader may see only the newest record of every key of the map's topic.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.protocol import endpoints
+from diem.protocol.partitions import partition_of
+
+HOT: Final = -1
+"""In place of the number of a partition: the topic that every bridge reads."""
+HEAD_KEY: Final = b"head"
+"""Key of the record that is written last, and makes the entries before it effective."""
+START_KEY: Final = b"start"
+"""Key of a record that no topic has: on a link, a reader is told everything from here on."""
+ACK_PREFIX: Final = b"ack/"
+"""Begins the keys of acknowledgements: who has seen which epoch."""
+MAX_PARTITIONS: Final = 10_000
+
+
+class Phase(StrEnum):
+    """Where a move of endpoints is."""
+
+    STABLE = "stable"
+    PREPARE = "prepare"
+    MOVE = "move"
+    RETIRE = "retire"
+
+
+class Standing(Enum):
+    """What a server is to an endpoint."""
+
+    SERVES = auto()
+    DELIVERS = auto()
+    """It goes on delivering to whom it has, and takes no new subscriber: the endpoint is moving away."""
+    FOREIGN = auto()
+
+
+class Entry(NamedTuple):
+    """Where an endpoint is: a partition or :data:`HOT`, and where it moves to, if it moves."""
+
+    home: int
+    target: int | None = None
+
+
+class Head(NamedTuple):
+    """What holds for all endpoints. ``partitions`` is the P of the hash, ``epoch`` only grows."""
+
+    partitions: int
+    epoch: int
+    phase: Phase = Phase.STABLE
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMap:
+    """One epoch and phase of the map. ``entries`` are the endpoints that the hash does not place."""
+
+    head: Head
+    entries: Mapping[bytes, Entry] = field(default_factory=dict)
+
+    def entry(self, endpoint: bytes) -> Entry:
+        """Where ``endpoint`` is: its entry, else its hash."""
+        return self.entries.get(endpoint) or Entry(partition_of(endpoint, self.head.partitions))
+
+    def home(self, endpoint: bytes) -> int:
+        """Where clients are sent."""
+        home, target = self.entry(endpoint)
+        return target if target is not None and self.head.phase in {Phase.MOVE, Phase.RETIRE} else home
+
+    def written_to(self, endpoint: bytes) -> tuple[int, ...]:
+        """Where the publisher writes its updates."""
+        home, target = self.entry(endpoint)
+        if target is None or target == home or self.head.phase is Phase.STABLE:
+            return (home,)
+        return (target,) if self.head.phase is Phase.RETIRE else (home, target)
+
+    def standing(self, endpoint: bytes, owned: Collection[int]) -> Standing:
+        """What a server is to ``endpoint`` that is fed by the partitions ``owned`` (and by :data:`HOT`, if in it)."""
+        written = self.written_to(endpoint)
+        if self.head.phase is Phase.MOVE and len(written) > 1 and written[1] not in owned:
+            return Standing.DELIVERS if written[0] in owned else Standing.FOREIGN
+        return Standing.SERVES if any(place in owned for place in written) else Standing.FOREIGN
+
+
+def encode_head(head: Head) -> bytes:
+    """The value of the record with :data:`HEAD_KEY`."""
+    return orjson.dumps({"partitions": head.partitions, "epoch": head.epoch, "phase": head.phase})
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The value of the record whose key is the endpoint."""
+    return orjson.dumps({"home": entry.home, **({} if entry.target is None else {"target": entry.target})})
+
+
+class MapBuilder:
+    """Makes the map from the records of its topic, in their order.
+
+    Entries wait for the head that is written after them. A head of an older epoch changes nothing (I7); records that
+    cannot be read are passed over and counted. Bounded by the endpoints that have entries.
+    """
+
+    def __init__(self) -> None:
+        self.map: PartitionMap | None = None
+        self.bad = 0
+        """Records that are not of the map."""
+        self._entries: dict[bytes, Entry] = {}
+        self._fresh = True
+
+    def take(self, key: bytes, value: bytes | None) -> bool:
+        """One record; an empty value removes an entry. True when this made the map another one than before."""
+        if key == START_KEY:
+            self._entries, self._fresh = {}, True
+        elif key == HEAD_KEY:
+            return self._take_head(_head(value))
+        elif not key.startswith(ACK_PREFIX):
+            self._take_entry(key, value)
+        return False
+
+    def _take_entry(self, key: bytes, value: bytes | None) -> None:
+        if not value:
+            self._entries.pop(key, None)
+            return
+        entry = _entry(value) if endpoints.is_valid(key.decode("ascii", "replace")) else None
+        if entry is None:
+            self.bad += 1
+        else:
+            self._entries[key] = entry
+
+    def _take_head(self, head: Head | None) -> bool:
+        if head is None:
+            self.bad += 1
+            return False
+        if self.map is not None and head.epoch < self.map.head.epoch and not self._fresh:
+            return False
+        before, self._fresh = self.map, False
+        self.map = PartitionMap(head, dict(self._entries))
+        return self.map != before
+
+
+def _head(value: bytes | None) -> Head | None:
+    match _object(value):
+        case {"partitions": int(count), "epoch": int(epoch), "phase": str(phase)}:
+            if 1 <= count <= MAX_PARTITIONS and epoch >= 0 and phase in set(Phase):
+                return Head(count, epoch, Phase(phase))
+    return None
+
+
+def _entry(value: bytes) -> Entry | None:
+    match _object(value):
+        case {"home": int(home), "target": int(target)} if min(home, target) >= HOT:
+            return Entry(home, target)
+        case {"home": int(home), **rest} if home >= HOT and "target" not in rest:
+            return Entry(home)
+    return None
+
+
+def _object(value: bytes | None) -> Any:  # noqa: ANN401 - whatever the JSON is
+    try:
+        return orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None

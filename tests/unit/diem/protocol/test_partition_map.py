@@ -1,0 +1,172 @@
+"""The partition map: its records, its phases, and what follows from them for publisher, servers and clients."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diem.protocol import feed_names
+from diem.protocol.partition_map import (
+    HEAD_KEY,
+    HOT,
+    START_KEY,
+    Entry,
+    Head,
+    MapBuilder,
+    PartitionMap,
+    Phase,
+    Standing,
+    encode_entry,
+    encode_head,
+)
+from diem.protocol.partitions import partition_of
+
+PLACES = st.integers(HOT, 5)
+ENTRIES = st.builds(Entry, PLACES, st.none() | PLACES)
+
+
+def built(*records: tuple[bytes, bytes | None]) -> MapBuilder:
+    builder = MapBuilder()
+    for key, value in records:
+        builder.take(key, value)
+    return builder
+
+
+def head(epoch: int = 0, phase: Phase = Phase.STABLE, partitions: int = 6) -> tuple[bytes, bytes]:
+    return HEAD_KEY, encode_head(Head(partitions, epoch, phase))
+
+
+def test_without_an_entry_an_endpoint_is_where_kafka_puts_it() -> None:
+    plain = PartitionMap(Head(6, 0))
+    assert plain.home(b"/dam/prices/GR") == partition_of(b"/dam/prices/GR", 6)
+    assert plain.written_to(b"/dam/prices/GR") == (partition_of(b"/dam/prices/GR", 6),)
+
+
+def test_an_entry_wins_over_the_hash() -> None:
+    assert PartitionMap(Head(6, 0), {b"/a": Entry(HOT)}).home(b"/a") == HOT
+
+
+@pytest.mark.parametrize(
+    ("phase", "written", "home", "of_old", "of_new"),
+    [
+        (Phase.STABLE, (1,), 1, Standing.SERVES, Standing.FOREIGN),
+        (Phase.PREPARE, (1, 2), 1, Standing.SERVES, Standing.SERVES),
+        (Phase.MOVE, (1, 2), 2, Standing.DELIVERS, Standing.SERVES),
+        (Phase.RETIRE, (2,), 2, Standing.FOREIGN, Standing.SERVES),
+    ],
+)
+def test_the_phases_of_a_move_are_the_documented_ones(
+    phase: Phase, written: tuple[int, ...], home: int, of_old: Standing, of_new: Standing
+) -> None:
+    moving = PartitionMap(Head(6, 1, phase), {b"/a": Entry(1, 2)})
+    assert moving.written_to(b"/a") == written
+    assert moving.home(b"/a") == home
+    assert moving.standing(b"/a", {1}) is of_old
+    assert moving.standing(b"/a", {2}) is of_new
+    assert moving.standing(b"/a", {1, 2}) is Standing.SERVES
+    assert moving.standing(b"/a", {3}) is Standing.FOREIGN
+
+
+@given(ENTRIES, st.sampled_from(Phase), st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_whoever_clients_are_sent_to_serves_and_whoever_serves_is_fed(
+    entry: Entry, phase: Phase, owners: list[int]
+) -> None:
+    state = PartitionMap(Head(6, 1, phase), {b"/a": entry})
+    for server in range(3):
+        owned = {HOT} | {number for number, owner in enumerate(owners) if owner == server}
+        standing = state.standing(b"/a", owned)
+        if state.home(b"/a") in owned:
+            assert standing is Standing.SERVES
+        if standing is not Standing.FOREIGN:
+            assert set(state.written_to(b"/a")) & owned
+        assert standing is not Standing.DELIVERS or phase is Phase.MOVE
+
+
+def test_entries_count_from_the_head_that_is_written_after_them() -> None:
+    builder = built(head(0))
+    assert not builder.take(b"/a", encode_entry(Entry(3)))
+    assert builder.map == PartitionMap(Head(6, 0))
+    assert builder.take(*head(1))
+    assert builder.map == PartitionMap(Head(6, 1), {b"/a": Entry(3)})
+
+
+def test_an_older_epoch_is_ignored_and_the_same_one_changes_nothing() -> None:
+    builder = built(head(4))
+    assert not builder.take(*head(3, partitions=2))
+    assert not builder.take(*head(4))
+    assert builder.map == PartitionMap(Head(6, 4))
+
+
+def test_a_phase_of_the_same_epoch_is_a_change() -> None:
+    assert built(head(4, Phase.PREPARE)).take(*head(4, Phase.MOVE))
+
+
+@pytest.mark.parametrize("removed", [None, b""])
+def test_a_removed_entry_falls_back_to_the_hash(removed: bytes | None) -> None:
+    builder = built((b"/a", encode_entry(Entry(3))), head(0), (b"/a", removed), head(1))
+    assert builder.map == PartitionMap(Head(6, 1))
+
+
+def test_a_replay_forgets_what_it_does_not_repeat_even_under_an_older_epoch() -> None:
+    builder = built((b"/a", encode_entry(Entry(3))), head(7))
+    assert not builder.take(START_KEY, b"")
+    assert builder.map == PartitionMap(Head(6, 7), {b"/a": Entry(3)}), "until the head of the replay"
+    assert builder.take(*head(2))
+    assert builder.map == PartitionMap(Head(6, 2))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"/a", b"no json"),
+        (b"/a", b'{"home":-2}'),
+        (b"/a", b'{"home":1,"target":"2"}'),
+        (b"/a", b'{"target":2}'),
+        (b"no name", b'{"home":1}'),
+        (b"\xff", b'{"home":1}'),
+        (HEAD_KEY, b""),
+        (HEAD_KEY, b'{"partitions":0,"epoch":9,"phase":"stable"}'),
+        (HEAD_KEY, b'{"partitions":6,"epoch":-1,"phase":"stable"}'),
+        (HEAD_KEY, b'{"partitions":6,"epoch":9,"phase":"resting"}'),
+        (HEAD_KEY, b"[]"),
+    ],
+)
+def test_a_record_that_is_none_is_counted_and_changes_nothing(key: bytes, value: bytes) -> None:
+    builder = built(head(0), (key, value))
+    builder.take(*head(1))
+    assert builder.bad == 1
+    assert builder.map == PartitionMap(Head(6, 1))
+
+
+def test_acknowledgements_are_no_entries() -> None:
+    builder = built((b"ack/publisher", b'{"epoch":1}'), head(1))
+    assert builder.bad == 0
+    assert builder.map == PartitionMap(Head(6, 1))
+
+
+@given(st.dictionaries(st.sampled_from([b"/a", b"/b", b"/c"]), ENTRIES), st.sampled_from(Phase))
+def test_what_is_encoded_is_what_is_read(entries: dict[bytes, Entry], phase: Phase) -> None:
+    records = [(endpoint, encode_entry(entry)) for endpoint, entry in entries.items()]
+    assert built(*records, head(5, phase)).map == PartitionMap(Head(6, 5, phase), entries)
+
+
+def test_the_records_are_the_documented_bytes() -> None:
+    assert orjson.loads(head(3, Phase.MOVE)[1]) == {"partitions": 6, "epoch": 3, "phase": "move"}
+    assert encode_entry(Entry(3)) == b'{"home":3}'
+    assert encode_entry(Entry(3, HOT)) == b'{"home":3,"target":-1}'
+
+
+def test_names_of_a_feed_say_what_they_hold() -> None:
+    found = {
+        name: feed_names.partition_of_name(name)
+        for name in ("diem.updates/0", "t-1.updates/11", "diem.updates.hot/0", "diem.partition-map/0", "store")
+    }
+    assert found == {
+        "diem.updates/0": 0,
+        "t-1.updates/11": 11,
+        "diem.updates.hot/0": HOT,
+        "diem.partition-map/0": None,
+        "store": None,
+    }
+    assert feed_names.is_map("diem.partition-map/0")
+    assert not feed_names.is_map("diem.updates/0")

@@ -10,7 +10,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild faults docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy faults docs lock clean \
   install install-test page client-test chromium kafka nginx
 
 help:
@@ -54,6 +54,12 @@ bench-rebuild: install-test
 
 bench-bridge: install-test
 	@$(PY) -m tests.bench.bridge
+
+bench-shares: install-test
+	@$(PY) -m tests.bench.shares
+
+bench-proxy: install-test
+	@$(PY) -m tests.bench.proxy
 
 bench: bench-fanout bench-convergence
 

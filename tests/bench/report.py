@@ -47,6 +47,14 @@ class Report:
             table.add_row(name, f"{figure.median:.3f}", f"{figure.low:.3f} - {figure.high:.3f}")
         self._console.print(table)
 
+    def rows(self, title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+        """A table of plain numbers: a row for each key, a column for each of the keys below."""
+        columns = dict.fromkeys(name for row in rows.values() for name in row)
+        table = Table("", *columns, title=title, title_justify="left")
+        for name, row in rows.items():
+            table.add_row(name, *(f"{row[column]:g}" if column in row else "" for column in columns))
+        self._console.print(table)
+
     def goals(self, goals: Iterable[Goal]) -> None:
         table = Table("goal", "at most", "measured", "", title="Goals", title_justify="left")
         for goal in goals:

@@ -1,0 +1,144 @@
+"""``python -m tests.bench.shares``: what one server has to do when there are 1, 2 and 4 of them, on the X and Z axes.
+
+On the X axis every server takes every update; on the Z axis each takes its share. The same load in every run: 200
+endpoints, 300 updates a second in bulk, 300 clients of 10 subscriptions. Counted over the writing only: updates taken
+from the feed and subscriptions held by each server, CPU time of servers and bridges, and links of the proxy.
+``QUICK=1``: half the time, with 1 and 2 servers.
+"""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from diem.process.auth import SharedKey
+from tests.bench.figures import Goal
+from tests.bench.procfs import cost
+from tests.bench.report import Report
+from tests.load.clients import Plan
+from tests.load.crowd import Crowd
+from tests.load.system import System
+from tests.load.writes import Writer
+
+ENDPOINTS: Final = [f"/share/{number:03}" for number in range(200)]
+RATE: Final = 300.0
+CLIENTS: Final = 300
+WRITTEN: Final = Path("build/bench/shares.json")
+SETTLE_SECONDS: Final = 30.0
+_SAMPLE: Final = re.compile(r"^diem_(\w+) (\S+)$", re.MULTILINE)
+
+
+class Axis(NamedTuple):
+    """A mode, under the name that the report gives it."""
+
+    name: str
+    mode: str
+    options: tuple[str, ...] = ()
+
+
+AXES: Final = [
+    Axis("x", "x"),
+    Axis("z shared", "z-proxy", ("--proxy", "shared")),
+    Axis("z passthrough", "z-proxy", ("--proxy", "passthrough")),
+]
+
+
+async def measure(axis: Axis, servers: int, seconds: float, folder: Path) -> dict[str, Any]:
+    """The mean over the servers of one run."""
+    options = ("--servers", str(servers), "--max-servers", str(servers), "--clients-per-address", "500", *axis.options)
+    async with System(axis.mode, folder, options) as system:
+        random = Random(1)
+        writer = Writer(system.rest, system.write_key, ENDPOINTS, random, rate=RATE)
+        plan = Plan(servers=system.servers, rest=system.rest, endpoints=ENDPOINTS, clients=CLIENTS)
+        try:
+            await writer.put_all()
+            async with Crowd(plan) as crowd:
+                await crowd.expect(writer.newest())
+                if not await crowd.until(lambda figures: figures["behind"] == 0, SETTLE_SECONDS):
+                    raise TimeoutError(f"not everybody was told of what is there: {crowd.figures}")
+                before, began = await look(system), monotonic()
+                await writer.run(seconds)
+                await asyncio.sleep(1.0)
+                after, changes = await look(system), writer.changed_since(began)
+        finally:
+            await writer.close()
+    return compared(before, after, changes, servers)
+
+
+async def look(system: System) -> dict[str, dict[str, float]]:
+    """CPU seconds, updates taken, subscriptions held and links of proxies of every process that is ours."""
+    seen: dict[str, dict[str, float]] = {}
+    headers = {"Authorization": SharedKey.load(system.state / "internal.key").header}
+    async with httpx.AsyncClient(headers=headers, trust_env=False) as http:
+        for process in system.processes():
+            if process.pid is not None and process.internal_url is not None:
+                text = (await http.get(f"{process.internal_url}/metrics")).text
+                counted = {name: float(value) for name, value in _SAMPLE.findall(text)}
+                seen[process.name] = {"cpu": cost(process.pid).cpu, **counted}
+    return seen
+
+
+def compared(
+    before: dict[str, dict[str, float]], after: dict[str, dict[str, float]], changes: int, servers: int
+) -> dict[str, Any]:
+    """What each server did on the average; CPU in microseconds for each accepted update."""
+
+    def each(kind: str, what: str, *, now: bool = False) -> float:
+        names = [name for name in after if name.startswith(f"{kind}-")]
+        return sum(after[name].get(what, 0) - (0 if now else before[name].get(what, 0)) for name in names) / servers
+
+    return {
+        "updates": changes,
+        "taken by a server, of 1": round(each("websocket", "updates_received_total") / changes, 3),
+        "subscriptions of a server": each("websocket", "subscriptions", now=True),
+        "server CPU, us an update": round(each("websocket", "cpu") / changes * 1e6, 1),
+        "bridge CPU, us an update": round(each("bridge", "cpu") / changes * 1e6, 1),
+        "proxy CPU, us an update": round(each("proxy", "cpu") * servers / changes * 1e6, 1),
+        "links of proxies to a server": each("websocket", "proxy_links", now=True),
+    }
+
+
+async def main() -> int:
+    """Run all, print the table, write build/bench/shares.json."""
+    quick = os.environ.get("QUICK") == "1"
+    counts, seconds = ([1, 2], 8.0) if quick else ([1, 2, 4], 20.0)
+    figures: dict[str, dict[str, Any]] = {}
+    with Report(len(AXES) * len(counts)) as report, tempfile.TemporaryDirectory() as folder:
+        for axis in AXES:
+            for servers in counts:
+                report.step(f"{axis.name}, {servers} servers")
+                found = await measure(axis, servers, seconds, Path(folder) / f"{axis.name}-{servers}".replace(" ", "-"))
+                figures[f"{axis.name}, {servers}"] = found
+        goals = judged(figures, counts[-1])
+        report.rows("Each server, on the average", figures)
+        report.goals(goals)
+    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
+    body = {"quick": quick, "figures": figures, "goals": [goal.as_json() for goal in goals]}
+    WRITTEN.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {WRITTEN}")
+    return 0 if all(goal.reached for goal in goals) else 1
+
+
+def judged(figures: dict[str, dict[str, Any]], most: int) -> list[Goal]:
+    """On the Z axis the share of a server falls with their number; on the X axis it does not."""
+    goals = []
+    for what in ("taken by a server, of 1", "server CPU, us an update"):
+        for axis in ("z shared", "z passthrough"):
+            ratio = figures[f"{axis}, {most}"][what] / figures[f"{axis}, 1"][what]
+            # The endpoints are hashed: the most loaded server has more than 1/S, the average has just that.
+            goals.append(
+                Goal(f"{axis}: {what}, {most} servers to 1", "x", 1.3 / most if "taken" in what else 0.75, ratio)
+            )
+    return goals
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

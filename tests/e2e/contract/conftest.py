@@ -1,0 +1,57 @@
+"""A running system of each mode, started once for all the clauses of the contract."""
+
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.contract.mode import ModeUnderTest
+from tests.support.nginx import needs_nginx
+from tests.support.running import running
+
+
+class Case(NamedTuple):
+    mode: str
+    kafka: bool
+    options: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ("websocket-1", "websocket-2")
+    """The processes that clients are connected to."""
+
+    @property
+    def name(self) -> str:
+        return "-".join((self.mode, *(option for option in self.options if not option.startswith("-"))))
+
+
+CASES = [
+    Case("single", kafka=False, edges=("websocket-1",)),
+    Case("all-to-all", kafka=False, options=("--servers", "2")),
+    Case("x-broadcast", kafka=False, options=("--servers", "2")),
+    Case("x", kafka=True, options=("--servers", "2")),
+    Case("z-client", kafka=True, options=("--servers", "2")),
+    Case("z-client", kafka=True, options=("--servers", "2", "--clones", "2"), edges=("websocket-1", "websocket-2")),
+    Case("z-proxy", kafka=True, options=("--servers", "2", "--proxy", "shared"), edges=("proxy-1",)),
+    Case("z-proxy", kafka=True, options=("--servers", "2", "--proxy", "passthrough"), edges=("proxy-1",)),
+    Case("z-composite", kafka=True, options=("--servers", "2"), edges=("composite-1",)),
+    Case("xz", kafka=True, options=("--servers", "2", "--clones", "2"), edges=("composite-1", "composite-2")),
+]
+PARAMS = [
+    pytest.param(case, id=case.name, marks=needs_nginx if case.mode in {"all-to-all", "x-broadcast", "x", "xz"} else ())
+    for case in CASES
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PARAMS)
+async def mode(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ModeUnderTest]:
+    case: Case = request.param
+    options: tuple[str, ...] = case.options
+    if case.kafka:
+        cluster: Any = request.getfixturevalue("kafka")
+        options += ("--bootstrap-servers", cluster.bootstrap_servers, "--topic-prefix", f"c{secrets.token_hex(3)}.")
+    directory: Path = tmp_path_factory.mktemp("contract")
+    async with running(directory, case.mode, options=(*options, "--clients-per-address", "500")) as system:
+        yield ModeUnderTest(case.mode, case.edges, system)

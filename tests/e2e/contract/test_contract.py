@@ -1,0 +1,183 @@
+"""What every mode promises its clients, at the real system (docs/protocol.md section 1).
+
+The client is the same in all modes; in z-client it asks first who has an endpoint, because there that is its task.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from diem.links.client import Event, UpdatesClient
+from tests.e2e.contract.mode import ModeUnderTest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HEALED_WITHIN = 30.0
+"""Seconds: a process is started again, its partitions are read, clients have backed off."""
+
+
+async def test_subscribed_says_the_retained_version_and_each_later_update_follows(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    version = (await mode.put(name))[name]
+    async with mode.raw(name) as client:
+        answer = await client.answer(await client.say("subscribe", {name: None}))
+        assert answer["type"] == "subscribed"
+        assert answer["endpoints"][name] in {version, None}, "None: it is still on its way"
+        assert "rejected" not in answer
+        await client.update(name, version)
+        later = (await mode.put(name))[name]
+        update = await client.update(name, later)
+        assert list(update) == ["type", "endpoint", "version", "time"]
+
+
+async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    version = (await mode.put(name))[name]
+    async with mode.raw(name) as first:
+        await first.answer(await first.say("subscribe", {name: None}))
+        await first.update(name, version)
+        async with mode.raw(name) as second:
+            answer = await second.answer(await second.say("subscribe", {name: version}))
+            assert answer["endpoints"] == {name: version}
+            assert await second.hears_nothing()
+            later = (await mode.put(name))[name]
+            await second.update(name, later)
+
+
+async def test_an_endpoint_that_does_not_exist_yet_is_registered(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    async with mode.raw(name) as client:
+        answer = await client.answer(await client.say("subscribe", {name: None}))
+        assert answer["endpoints"] == {name: None}
+        version = (await mode.put(name))[name]
+        await client.update(name, version)
+
+
+async def test_a_deletion_is_an_update_with_gone_and_what_comes_back_is_told(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    version = (await mode.put(name))[name]
+    async with mode.raw(name) as client:
+        await client.answer(await client.say("subscribe", {name: None}))
+        await client.update(name, version)
+        gone = await mode.delete(name)
+        assert (await client.update(name, gone))["gone"] is True
+        again = (await mode.put(name))[name]
+        assert "gone" not in await client.update(name, again)
+
+
+async def test_after_unsubscribed_nothing_comes(mode: ModeUnderTest) -> None:
+    kept, left = await mode.together(2)
+    async with mode.raw(kept) as client:
+        number = await client.say("subscribe", {kept: None, left: None})
+        named: set[str] = set()
+        while named != {kept, left}:
+            named |= set((await client.answer(number))["endpoints"])
+        assert await client.answer(await client.say("unsubscribe", [left])) == {
+            "type": "unsubscribed",
+            "id": number + 1,
+            "endpoints": [left],
+        }
+        if mode.name == "all-to-all":
+            client.named.discard(left)
+        await mode.put(left)
+        version = (await mode.put(kept))[kept]
+        assert (await client.hear())["version"] == version
+        assert await client.hears_nothing()
+
+
+async def test_a_duplicate_subscribe_takes_the_new_known_version(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    version = (await mode.put(name))[name]
+    async with mode.raw(name) as client:
+        await client.answer(await client.say("subscribe", {name: None}))
+        await client.update(name, version)
+        await client.answer(await client.say("subscribe", {name: version}))
+        await client.answer(await client.say("subscribe", {name: None}))
+        await client.update(name, version)
+        later = (await mode.put(name))[name]
+        await client.update(name, later)
+        assert await client.hears_nothing(), "subscribed three times, told once"
+
+
+async def test_bad_input_has_its_stated_answers_and_the_connection_stays(mode: ModeUnderTest) -> None:
+    (name,) = await mode.together(1)
+    async with mode.raw(name) as client:
+        for sent, code in ((b"no json", "bad_json"), (b'{"type":"sing","id":7}', "bad_message")):
+            await client.connection.send(sent, text=True)
+            message = await client.hear()
+            assert (message["type"], message["code"]) == ("error", code)
+        number = await client.say("subscribe", dict.fromkeys([f"/too/many/{index}" for index in range(101)]))
+        assert (await client.answer(number))["code"] == "too_many"
+        number = await client.say("subscribe", {name: None, "bad name": None, "/..": None})
+        registered, rejected = set[str](), dict[str, str]()
+        while registered | rejected.keys() != {name, "bad name", "/.."}:
+            answer = await client.answer(number)
+            registered |= set(answer["endpoints"])
+            rejected |= {each: why["code"] for each, why in answer.get("rejected", {}).items()}
+        assert (registered, rejected) == ({name}, {"bad name": "bad_name", "/..": "bad_name"})
+        version = (await mode.put(name))[name]
+        await client.update(name, version)
+
+
+async def test_a_message_that_is_too_long_ends_the_connection(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    async with mode.raw(name) as client:
+        await client.connection.send('{"type":"subscribe","id":1,"endpoints":{"/' + 33_000 * "a" + '":null}}')
+        assert await client.closed() == 1009
+
+
+async def test_after_a_burst_everybody_is_at_the_latest_versions(mode: ModeUnderTest) -> None:
+    names = mode.fresh(50)
+    async with mode.client() as first, mode.client() as second:
+        for client in (first, second):
+            await client.subscribe(dict.fromkeys(names))
+        latest: dict[str, int] = {}
+        for _ in range(20):
+            latest = await mode.put(*names)
+        for client in (first, second):
+            await told(client, latest)
+
+
+async def test_a_client_that_does_not_read_holds_nobody_up_and_ends_at_the_latest(mode: ModeUnderTest) -> None:
+    names = await mode.together(30)
+    async with mode.raw(names[0], slow=True) as slow, mode.client() as other:
+        number = await slow.say("subscribe", dict.fromkeys(names))
+        answered: set[str] = set()
+        while answered != set(names):
+            answered |= set((await slow.answer(number))["endpoints"])
+        await other.subscribe(dict.fromkeys(names))
+        latest: dict[str, int] = {}
+        for _ in range(60):
+            latest = await mode.put(*names)
+        await told(other, latest)
+        behind = dict(latest)
+        while behind:
+            message = await slow.hear()
+            if message["version"] == behind.get(message["endpoint"]):
+                del behind[message["endpoint"]]
+
+
+async def test_clients_come_back_after_their_edge_was_killed_and_learn_what_they_missed(mode: ModeUnderTest) -> None:
+    names = mode.fresh(12)
+    async with mode.client() as client:
+        await client.subscribe(dict.fromkeys(names))
+        await told(client, await mode.put(*names))
+        for edge in mode.edges:
+            mode.system.kill(edge)
+        await told(client, await mode.put(*names), within=HEALED_WITHIN)
+        await told(client, await mode.put(*names), within=HEALED_WITHIN)
+
+
+async def told(client: UpdatesClient, versions: dict[str, int], within: float = 15.0) -> None:
+    """Wait until the client was told of each of these versions."""
+    behind = dict(versions)
+    event: Event | None = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            async for event in client:
+                if event.kind == "update" and event.version == behind.get(event.endpoint or ""):
+                    del behind[event.endpoint or ""]
+                if not behind:
+                    return
+    raise AssertionError(f"{len(behind)} of {len(versions)} not told within {within:.0f} s; the last event was {event}")

@@ -60,10 +60,14 @@ class Server:
             ownership.take_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
             self.hub.settle()
+            self._see_if_ready()
 
     def caught_up(self, name: str) -> None:
         """Tell subscribers what the catch-up changed; clients are taken from the first time on."""
         self.hub.caught_up(name)
+        self._see_if_ready()
+
+    def _see_if_ready(self) -> None:
         mapped = self.ownership is None or self.ownership.map is not None
         if self.hub.state.caught_up and mapped and not self.edge.ready:
             self.edge.ready = True

@@ -68,12 +68,15 @@ class Group:
         names = [*(f"diem.updates/{number}" for number in partitions), HOT_NAME, MAP]
         self.server.hello(feed.Hello("cluster/topic", names))
 
-    def mapped(self, epoch: int = 0, phase: Phase = Phase.STABLE, entries: dict[bytes, Entry] = ENTRIES) -> None:
+    def mapped(
+        self, epoch: int = 0, phase: Phase = Phase.STABLE, entries: dict[bytes, Entry] = ENTRIES, *, told: bool = True
+    ) -> None:
         records = [(START_KEY, b""), *((name, encode_entry(entry)) for name, entry in entries.items())]
         records.append((HEAD_KEY, encode_head(Head(2, epoch, phase))))
         changes = [Change(offset, key, 0, 0, value) for offset, (key, value) in enumerate(records)]
         self.server.batch(feed.decode_batch(feed.encode_batch(MAP, len(changes), changes)))
-        self.server.caught_up(MAP)
+        if told:
+            self.server.caught_up(MAP)
 
     def caught_up(self, *partitions: int) -> None:
         for number in partitions:
@@ -110,6 +113,8 @@ def test_without_a_map_nobody_is_taken_even_when_its_topic_has_been_read() -> No
     group.caught_up(0)
     group.server.caught_up(MAP)
     assert not group.edge.ready
+    group.mapped(told=False)
+    assert group.edge.ready, "the first map may be written long after its topic"
 
 
 def test_an_endpoint_of_another_server_is_refused_with_its_owner() -> None:

@@ -16,8 +16,8 @@ WITHIN_S: Final = 20.0
 
 
 @asynccontextmanager
-async def administering(options: KafkaOptions, within: float = WITHIN_S) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A connected admin client; the block has ``within`` seconds.
+async def administering(options: KafkaOptions, within: float | None = WITHIN_S) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A connected admin client; the block has ``within`` seconds, or with None as long as it takes.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or refuses; also for what fails so in the block.

@@ -72,6 +72,9 @@ UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka wit
 UPDATES_MARKS: Final = _counter("updates_marks", "Marks of the publisher: all that was accepted is in the log.")
 KAFKA_LAG: Final = _gauge("kafka_lag", "Records that are known to be in Kafka and were not read yet.")
 CONSUMERS_RECREATED: Final = _counter("consumers_recreated", "Kafka consumers replaced after a fault or a standstill.")
+GROUP_JOINED: Final = _gauge("group_joined", "1 while this bridge is in its group.")
+GROUP_ASSIGNMENTS: Final = _counter("group_assignments", "Times that the group gave out partitions.")
+GROUP_OWNED: Final = _gauge("group_owned", "Partitions that the group gave to this bridge.")
 COMMITS_FAILED: Final = _counter("commits_failed", "Progress marks that Kafka did not take.")
 
 # Feeds: the reader's end (one per process) and the server's end.
@@ -101,6 +104,22 @@ PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again 
 SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")
 SOURCE_FAILURES: Final = _counter("source_failures", "Polls of a source that failed.", "source")
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
+
+# A composite's children.
+CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is where its own metrics are.", "child", "url")
+CHILD_RESTARTS: Final = _counter("child_restarts", "Children that died and were started again.")
+PAIRS: Final = _gauge("pairs", "Pairs of bridge and server that were asked for.")
+PAIRS_READY: Final = _gauge("pairs_ready", "Pairs whose server takes clients.")
+
+# The metadata service.
+MAP_EPOCH: Final = _gauge("map_epoch", "Epoch of the partition map.")
+CLONE_MEMBERS: Final = _gauge("clone_members", "Servers in a clone's group.", "clone")
+CLONE_FOREIGN: Final = _gauge("clone_foreign_members", "Members of a clone's group that are no servers.", "clone")
+CLONE_OWNED: Final = _gauge("clone_partitions_owned", "Partitions of a clone that have an owner.", "clone")
+CLONE_STABLE: Final = _gauge("clone_stable", "1 while a clone's group does not rebalance.", "clone")
+GROUPS_SILENCE: Final = _gauge("groups_silence_seconds", "Seconds since Kafka last told of every group.")
+GROUPS_FAILURES: Final = _counter("groups_failures", "Readings of the groups that failed.")
+WATCHERS: Final = _gauge("watchers", "Open watches.", "listener")
 
 # The process itself; `process_*` (memory, processor time, descriptors) comes from the client library.
 LOOP_LAG_SECONDS: Final = _gauge("loop_lag_seconds", "Worst delay of the event loop since the last scrape.")

@@ -121,7 +121,7 @@ def _publisher(settings: Settings, store: Store) -> "Publisher | None":
         return None
     from services.data.publisher import Publisher  # noqa: PLC0415  # without Kafka its client costs no memory
 
-    return Publisher(store, settings.kafka())
+    return Publisher(store, settings.kafka(), settings.hot)
 
 
 def _store_limits(settings: Settings) -> StoreLimits:
@@ -139,6 +139,7 @@ def _api_options(settings: Settings) -> ApiOptions:
         hosts=LOOPBACK_NAMES | {settings.host} | frozenset(settings.hosts),
         mode=settings.mode,
         servers=settings.websocket_servers,
+        metadata=settings.metadata_services,
         anonymous=is_loopback(settings.host) if anonymous == "auto" else anonymous == "on",
         rate=Rate(settings.read_rate, settings.read_burst),
         loopback_rate=Rate(settings.read_rate_loopback, settings.read_burst_loopback),

@@ -18,11 +18,11 @@ from diem.errors import DiemError
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
+from diem.process.plan import Rate, ReadPlan
 from services.data.api import openapi, problems
 from services.data.api.data import PREFIX, DataApi, OwnerOf
 from services.data.api.guard import LOOPBACK_NAMES, Guard
 from services.data.api.page import Page
-from services.data.api.plan import Rate, ReadPlan
 from services.data.store import Store
 
 
@@ -42,6 +42,7 @@ class ApiOptions:
     hosts: frozenset[str] = LOOPBACK_NAMES
     mode: str = "single"
     servers: Sequence[Mapping[str, Any]] = ()
+    metadata: Sequence[Mapping[str, Any]] = ()
     anonymous: bool = True
     rate: Rate = field(default=Rate(20, 100))
     loopback_rate: Rate = field(default=Rate(2000, 8000))
@@ -54,7 +55,7 @@ class Api:
         self, store: Store, write_key: SharedKey, owner_of: OwnerOf, options: ApiOptions, clock: Clock | None = None
     ) -> None:
         data = DataApi(store, write_key, owner_of)
-        page = Page(options.page_dir, options.mode, options.servers)
+        page = Page(options.page_dir, options.mode, options.servers, options.metadata)
         description = orjson.dumps(openapi.document())
 
         async def describe(_request: Request) -> Response:

@@ -8,6 +8,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.versions import iso
@@ -15,7 +16,6 @@ from services.data import datasets
 from services.data.api.bodies import idempotency_key, read_body
 from services.data.api.guard import unauthorised
 from services.data.api.negotiate import choose, has_etag, media_type
-from services.data.api.problems import problem
 from services.data.datasets.form import body as json_body
 from services.data.errors import Gone, Owned, Unknown
 from services.data.store import Accepted, Head, Store

@@ -8,10 +8,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
-from services.data.api.plan import ReadPlan
-from services.data.api.problems import problem, too_many_requests
+from diem.process.plan import ReadPlan
+from services.data.api.problems import too_many_requests
 
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 _READS: Final = frozenset({"GET", "HEAD"})

@@ -233,13 +233,21 @@ def _schemas() -> Json:
         "Accepted": _object(accepted),
         "BulkAccepted": _object({"accepted": {"type": "array", "items": _ref("Accepted")}}),
         "Catalogue": _object({"endpoints": {"type": "array", "items": _object(entry)}}),
-        "Config": _object(
-            {
+        "Config": {
+            "type": "object",
+            "required": ["mode", "servers", "rest"],
+            "properties": {
                 "mode": {"type": "string"},
                 "servers": {"type": "array", "items": {"type": "object"}},
                 "rest": {"type": "string"},
-            }
-        ),
+                "metadata": {
+                    "type": "array",
+                    "items": {"type": "object"},
+                    "description": "In mode z-client: the metadata services.",
+                },
+            },
+            "additionalProperties": False,
+        },
         "Problem": {
             "type": "object",
             "description": "RFC 9457; code is stable, detail is for people.",

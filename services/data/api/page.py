@@ -26,14 +26,22 @@ _NOT_BUILT: Final = """<!doctype html>
 class Page:
     """Serves ``directory``; it may be built, rebuilt or removed while the service runs."""
 
-    def __init__(self, directory: Path, mode: str, servers: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        mode: str,
+        servers: Sequence[Mapping[str, Any]],
+        metadata: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self._directory = directory
         self._servers = servers
+        self._metadata = metadata
         self._files = StaticFiles(directory=directory, html=True, check_dir=False)
-        self._config = orjson.dumps({"mode": mode, "servers": list(servers), "rest": "/v1"})
+        where = {"metadata": list(metadata)} if metadata else {}
+        self._config = orjson.dumps({"mode": mode, "servers": list(servers), "rest": "/v1", **where})
 
     async def config(self, _request: Request) -> Response:
-        """``GET /config.json``: the scaling mode, the WebSocket servers, and where the REST interface is."""
+        """``GET /config.json``: the mode, the WebSocket servers, the metadata services, where REST is."""
         headers = {"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}
         return Response(self._config, headers=headers, media_type="application/json")
 
@@ -54,7 +62,9 @@ class Page:
         return response
 
     def _policies(self, host: str) -> dict[str, str]:
-        connect = " ".join(["'self'", *self._web_sockets(host_name(host))])
+        name = host_name(host)
+        sources = [*_sources(self._servers, name, ("ws",)), *_sources(self._metadata, name, ("http", "ws"))]
+        connect = " ".join(["'self'", *sources])
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
             f"manifest-src 'self'; connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -66,12 +76,15 @@ class Page:
             "X-Frame-Options": "DENY",
         }
 
-    def _web_sockets(self, name: str) -> list[str]:
-        allowed: list[str] = []
-        for server in self._servers:
-            if "url" in server:
-                parts = urlsplit(str(server["url"]))
-                allowed.append(f"{parts.scheme}://{parts.netloc}")
-            else:
-                allowed += [f"ws://{name}:{server['port']}", f"wss://{name}:{server['port']}"]
-        return allowed
+
+def _sources(entries: Sequence[Mapping[str, Any]], name: str, schemes: Sequence[str]) -> list[str]:
+    """Where the page may connect to: an entry without a url is on the host ``name``, with TLS or without."""
+    allowed: list[str] = []
+    for entry in entries:
+        if "url" in entry:
+            parts = urlsplit(str(entry["url"]))
+            safe = "s" if parts.scheme.endswith("s") else ""
+            allowed += [f"{scheme}{safe}://{parts.netloc}" for scheme in schemes]
+        else:
+            allowed += [f"{scheme}{safe}://{name}:{entry['port']}" for scheme in schemes for safe in ("", "s")]
+    return allowed

@@ -1,21 +1,17 @@
 """Every error as an RFC 9457 problem document; the one place where errors become HTTP statuses."""
 
 import math
-from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
-import orjson
 import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.errors import DiemError
+from diem.links.problems import problem, title
 from diem.protocol.endpoints import BadName
 from services.data import errors
-
-MEDIA_TYPE: Final = "application/problem+json"
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -31,20 +27,6 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
 )
 
 _logger = structlog.get_logger(__name__)
-
-
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    more: Mapping[str, Any] | None = None,
-) -> Response:
-    """A problem document. ``code`` is stable and for programs, ``detail`` is for people."""
-    document = {"type": "about:blank", "title": _title(status), "status": status, "code": code, "detail": detail}
-    body = orjson.dumps({**document, **(more or {})})
-    return Response(body, status, headers={"Cache-Control": "no-store", **(headers or {})}, media_type=MEDIA_TYPE)
 
 
 def for_error(error: DiemError) -> Response:
@@ -78,7 +60,7 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "error")
-    return problem(error.status_code, code, _title(error.status_code), headers=error.headers)
+    return problem(error.status_code, code, title(error.status_code), headers=error.headers)
 
 
 async def on_defect(_request: Request, _error: Exception) -> Response:
@@ -97,7 +79,3 @@ def too_many_requests(retry_after_s: float, policy: str) -> Response:
         "Access-Control-Expose-Headers": "Retry-After",
     }
     return problem(429, "rate", "too many requests from this address", headers=headers)
-
-
-def _title(status: int) -> str:
-    return {413: "Content Too Large", 422: "Unprocessable Content"}.get(status) or HTTPStatus(status).phrase

@@ -282,3 +282,37 @@ async def test_exit_by_a_signal_is_told_as_its_negative_number(tmp_path: Path, n
         os.kill(started.pid, number)
         (died, *_) = await events.until(lambda e: e.kind == "died")
         assert died.code == -number
+
+
+async def test_children_become_those_that_are_wanted_and_those_that_stay_are_left_alone(tmp_path: Path) -> None:
+    def specs(*names: str) -> list[Spec]:
+        return [script(name, IDLE, tmp_path, stage=len(name)) for name in names]
+
+    async with supervised(*specs("a", "bb")) as (supervisor, events):
+        await events.until(lambda e: e.kind == "started", 2)
+        before = {status.name: status.pid for status in supervisor.status()}
+        await supervisor.become(specs("a", "c", "dd"), 5)
+        await events.until(lambda e: e.kind == "started", 4)
+        assert {status.name for status in supervisor.status()} == {"a", "c", "dd"}
+        assert [name for name, kind in events.kinds() if kind == "stopped"] == ["bb"]
+        await supervisor.become(specs("a"), 5)
+        (left,) = supervisor.status()
+        assert (left.name, left.pid) == ("a", before["a"])
+        assert [name for name, kind in events.kinds() if kind == "stopped"] == ["bb", "dd", "c"]
+
+
+async def test_child_without_a_log_may_write_where_its_supervisor_does() -> None:
+    code = (
+        "import asyncio, os; from diem.process.supervisor import Spec, Supervisor\n"
+        "async def main():\n"
+        "    for inherit in (False, True):\n"
+        "        argv = ('/bin/sh', '-c', f'echo {inherit}; exit 2')\n"
+        "        one = Supervisor([Spec('a', argv, os.environ, inherit=inherit)])\n"
+        "        one.start(); await one.wait()\n"
+        "asyncio.run(main())"
+    )
+    done = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[4]
+    )
+    out, _ = await done.communicate()
+    assert (out, done.returncode) == (b"True\n", 0)

@@ -1,7 +1,7 @@
 """The plan of anonymous readers: per address, with a bound on addresses."""
 
-from services.data.api import plan
-from services.data.api.plan import Rate, ReadPlan
+from diem.process import plan
+from diem.process.plan import Rate, ReadPlan
 
 
 def test_an_address_has_its_burst_and_then_its_rate() -> None:

@@ -1,12 +1,13 @@
-"""The public HTTP server: uvicorn, under signals and a deadline that are ours, with a limit on idle handshakes."""
+"""A public HTTP server: uvicorn, under signals and a deadline that are ours, with a limit on idle handshakes."""
 
 import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, cast
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -28,6 +29,11 @@ class TimedProtocol(H11Protocol):
         """Stop the clock."""
         self._first_request.cancel()
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to its other protocol, which has a clock of its own."""
+        self._first_request.cancel()
+        super().handle_websocket_upgrade(event)
 
     def _too_slow(self) -> None:
         if self.cycle is None:
@@ -55,7 +61,14 @@ class Server(uvicorn.Server):
             serving.cancel()
 
 
-def make_server(app: ASGIApp, *, connections: int, drain_s: float, trusted_proxies: Sequence[str] = ()) -> Server:
+def make_server(
+    app: ASGIApp,
+    *,
+    connections: int,
+    drain_s: float,
+    trusted_proxies: Sequence[str] = (),
+    upgraded: Callable[[], asyncio.Protocol] | None = None,
+) -> Server:
     """A server for the public listener.
 
     Args:
@@ -63,13 +76,16 @@ def make_server(app: ASGIApp, *, connections: int, drain_s: float, trusted_proxi
         connections: open connections, beyond which a request is answered 503.
         drain_s: how long requests that have begun may take once it stops.
         trusted_proxies: addresses and networks whose X-Forwarded-For is believed.
+        upgraded: makes the protocol of a connection that asks to become a WebSocket; it is handed the request, and
+            the connection is its own from then on. Without it, such a request is answered like any other.
     """
     # Its start and end are those of the process, which says so itself.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
         http=TimedProtocol,
-        ws="none",
+        # Called as uvicorn's own protocols are.
+        ws="none" if upgraded is None else cast("Any", lambda **_given: upgraded()),
         lifespan="off",
         interface="asgi3",
         access_log=False,

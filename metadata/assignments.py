@@ -1,0 +1,80 @@
+"""Reads the groups from Kafka, again and again, over one connection: Kafka tells nobody when a group changes."""
+
+import asyncio
+from typing import Final
+
+import structlog
+from aiokafka.admin import AIOKafkaAdminClient
+
+from diem.kafka.admin import administering
+from diem.kafka.assignment import read_group
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.options import KafkaOptions
+from diem.process.clock import Clock
+from metadata.directory import Directory
+
+EVERY_S: Final = 1.0
+UNSETTLED_S: Final = 0.5
+"""While a group has no stable assignment."""
+FAILURES: Final = 3
+"""In a row; after so many the client is made anew: all that it knows of the brokers may be wrong."""
+
+
+class Assignments:
+    """Keeps the groups of a directory as they are in Kafka. :meth:`run` does the work."""
+
+    def __init__(self, options: KafkaOptions, directory: Directory, clock: Clock) -> None:
+        self._options = options
+        self._directory = directory
+        self._clock = clock
+        self._failed_in_a_row = 0
+        self._log = structlog.get_logger("metadata")
+        self.failures = 0
+        """Readings that failed."""
+        self.failure: str | None = None
+        """What was wrong with the last reading; None when nothing was."""
+
+    async def run(self) -> None:
+        """Read until cancelled, whatever becomes of Kafka."""
+        while True:
+            self._failed_in_a_row = 0
+            try:
+                async with administering(self._options, within=None) as admin:
+                    while self._failed_in_a_row < FAILURES:
+                        await self._read_all(admin)
+                        await asyncio.sleep(EVERY_S if self._settled() else UNSETTLED_S)
+            except KafkaUnavailable as error:
+                self._failed(error)
+                await asyncio.sleep(UNSETTLED_S)
+
+    def _settled(self) -> bool:
+        return self.failure is None and all(group.settled for group in self._directory.groups.values())
+
+    async def _read_all(self, admin: AIOKafkaAdminClient) -> None:
+        readings = [self._read(admin, number) for number in self._directory.groups]
+        # One group's coordinator may be away while those of others are there.
+        faults = [fault for fault in await asyncio.gather(*readings) if fault is not None]
+        if faults:
+            self._failed(faults[0])
+        elif self.failure is not None:
+            self._log.info("Kafka answers again")
+            self.failure = None
+        self._failed_in_a_row = self._failed_in_a_row + 1 if faults else 0
+
+    async def _read(self, admin: AIOKafkaAdminClient, number: int) -> KafkaUnavailable | None:
+        names = self._options.names
+        try:
+            found, foreign = await read_group(admin, names.z_group(number), names.updates)
+        except KafkaUnavailable as error:
+            return error
+        before = self._directory.groups[number].clone
+        self._directory.take_group(number, found, foreign, self._clock.monotonic())
+        if found.state != before.state:
+            self._log.info("group", clone=number, state=found.state, members=sorted(found.members))
+        return None
+
+    def _failed(self, error: KafkaUnavailable) -> None:
+        self.failures += 1
+        if self.failure is None:
+            self._log.warning("the groups cannot be read, answering with what is known", reason=str(error))
+        self.failure = str(error)

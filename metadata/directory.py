@@ -1,0 +1,50 @@
+"""The map and the groups as one snapshot, and who is to hear when it changes."""
+
+from collections.abc import Callable, Iterable
+
+from diem.protocol.assignment import Clone, Snapshot
+from diem.protocol.partition_map import PartitionMap
+from metadata.groups import Group
+
+
+class Directory:
+    """Everything that answers are made of. Nothing is ever lost here: what is not known anew stays as it was."""
+
+    def __init__(self, clones: Iterable[int]) -> None:
+        self.groups = {number: Group() for number in clones}
+        self.map: PartitionMap | None = None
+        self.snapshot: Snapshot | None = None
+        """None until there is a map, and one group has had an assignment."""
+        self.on_changed: list[Callable[[], None]] = []
+        """Called after :attr:`snapshot` has become another one."""
+
+    def take_map(self, found: PartitionMap | None) -> None:
+        """Take the map as it is now in Kafka; one that is not there is no news."""
+        if found is not None and found != self.map:
+            self.map = found
+            self._changed()
+
+    def take_group(self, number: int, now_is: Clone, foreign: int, now: float) -> None:
+        """Take what Kafka said of one group."""
+        if self.groups[number].take(now_is, foreign, now):
+            self._changed()
+
+    def why_not_ready(self) -> str | None:
+        """Why there can be no answer yet; None when there can be one, from then on for ever."""
+        if self.map is None:
+            return "the partition map has not been read yet"
+        return None if self.snapshot else "no group has had an assignment yet"
+
+    def silence(self, now: float) -> float | None:
+        """Seconds since Kafka last spoke of the group that it has been silent about for longest; None before it did."""
+        answered = [group.answered for group in self.groups.values()]
+        return None if None in answered else now - min(time for time in answered if time is not None)
+
+    def _changed(self) -> None:
+        if self.map is None:
+            return
+        if self.snapshot is None and not any(group.clone.owners for group in self.groups.values()):
+            return
+        self.snapshot = Snapshot(self.map, {number: group.clone for number, group in self.groups.items()})
+        for tell in self.on_changed:
+            tell()

@@ -1,0 +1,120 @@
+"""Questions and answers: which server has these endpoints (docs/protocol.md section 4). No I/O."""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.errors import DiemError
+from diem.protocol import endpoints
+from diem.protocol.assignment import Snapshot
+from diem.protocol.codes import ErrorCode
+
+MAX_NAMES: Final = 1000
+MAX_QUESTION: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
+"""Bytes of a question: so many of the longest names, with quotes, a comma and a blank."""
+_FIELDS: Final = frozenset({"endpoints", "clone"})
+
+Load = Callable[[str], int | None]
+"""Clients of the server with this public URL; None when it does not say."""
+
+
+class BadQuestion(DiemError):
+    """What was asked cannot be answered; ``code`` is stable and for programs."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(code, reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Question(NamedTuple):
+    """What a client wants to know."""
+
+    names: Sequence[str]
+    rejected: Mapping[str, str]
+    """What it named that is no endpoint, and why."""
+    clone: int | None
+    """The clone that it stays with."""
+
+
+def read(data: bytes, most: int = MAX_NAMES) -> Question:
+    """The question in a request's body or a watcher's message; a name that is given twice counts once.
+
+    Raises:
+        BadQuestion: it is not JSON, not of this form, or has more than ``most`` names.
+    """
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadQuestion(ErrorCode.BAD_JSON, f"not JSON: {error}") from None
+    if not isinstance(body, dict) or not body.keys() <= _FIELDS:
+        raise BadQuestion(ErrorCode.BAD_MESSAGE, "a question is an object with endpoints, and perhaps clone")
+    names, clone = body.get("endpoints"), body.get("clone")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadQuestion(ErrorCode.BAD_MESSAGE, "endpoints is a list of names")
+    if clone is not None and type(clone) is not int:
+        raise BadQuestion(ErrorCode.BAD_MESSAGE, "clone is a whole number")
+    if len(names) > most:
+        raise BadQuestion(ErrorCode.TOO_MANY, f"at most {most} names in one question, not {len(names)}")
+    return _question(names, clone)
+
+
+def _question(names: Iterable[str], clone: int | None) -> Question:
+    good: list[str] = []
+    rejected: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        try:
+            good.append(endpoints.check(name))
+        except endpoints.BadName as error:
+            rejected[name] = str(error)
+    return Question(good, rejected, clone)
+
+
+def choose(snapshot: Snapshot, wanted: int | None, load: Load, rng: random.Random) -> int:
+    """The clone for a client: the one that it ``wanted`` if that has servers, else the one with the fewest clients.
+
+    A clone of which a server does not say how many clients it has comes after those that do; among equals chance
+    decides. A clone without any server is chosen only when there is no other one.
+    """
+    alive = [number for number, clone in snapshot.clones.items() if clone.owners] or list(snapshot.clones)
+    if wanted in alive:
+        return wanted
+
+    def weight(number: int) -> tuple[bool, int, float]:
+        loads = [load(owner.public) for owner in snapshot.clones[number].members.values()]
+        return None in loads, sum(filter(None, loads)), rng.random()
+
+    return min(alive, key=weight)
+
+
+def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> list[str]:
+    """The public URLs of a clone's servers, the one with the fewest clients first; those that say nothing are last."""
+
+    def weight(url: str) -> tuple[bool, int, float]:
+        clients = load(url)
+        return clients is None, clients or 0, rng.random()
+
+    return sorted((owner.public for owner in snapshot.clones[clone].members.values()), key=weight)
+
+
+def answer(question: Question, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
+    """The answer of ``POST /v1/locate`` and of a watch, with the servers ``urls`` of the clone."""
+    return {
+        "clone": clone,
+        "epoch": snapshot.map.head.epoch,
+        "endpoints": {name: _place(snapshot, name.encode(), clone) for name in question.names},
+        "rejected": {name: {"code": ErrorCode.BAD_NAME, "message": why} for name, why in question.rejected.items()},
+        "servers": urls,
+    }
+
+
+def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
+    if snapshot.is_hot(endpoint):
+        return {"owner": None, "hot": True}
+    owner = snapshot.owner(endpoint, clone)
+    return {"owner": owner.public if owner else None}

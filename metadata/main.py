@@ -1,0 +1,115 @@
+"""Wires the metadata service: Kafka on one side, clients and proxies on the other."""
+
+import asyncio
+import logging
+import random
+from typing import Final
+
+import structlog
+
+from diem.kafka.partition_map import MapReader
+from diem.links.gate import Gate, gate_rules
+from diem.links.http import Server, make_server
+from diem.links.internal import InternalListener
+from diem.process import metrics
+from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
+from diem.process.lifecycle import Lifecycle
+from diem.process.listeners import bind, check_bind
+from diem.process.plan import Rate, ReadPlan
+from metadata.answers import Answers
+from metadata.assignments import Assignments
+from metadata.directory import Directory
+from metadata.loads import Loads
+from metadata.partitions import Partitions
+from metadata.public import Public
+from metadata.report import Report
+from metadata.settings import Settings
+from metadata.watching import Watch, Watching
+
+RETRY: Final = "retry=5000"
+"""Over so many milliseconds watchers come back after a restart."""
+
+
+async def main(settings: Settings, life: Lifecycle) -> None:
+    """Answer who owns what, until asked to stop.
+
+    Raises:
+        DiemError: a key or a port cannot be used, or Kafka is not configured.
+    """
+    # The client library writes a line for each of its attempts; what matters of them is in the log and the status.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
+    check_bind(settings.host, authenticated=bool(settings.origins), what="public listener")
+    listener = bind(settings.host, settings.port)
+    directory = Directory(settings.clone_numbers)
+    map_reader = MapReader(options)
+    map_reader.on_changed = lambda: directory.take_map(map_reader.map)
+    assignments = Assignments(options, directory, clock)
+    loads = Loads(directory, key, settings.allowed)
+    answers = Answers(directory, loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
+    public = _public(settings, answers)
+    watching = _watching(settings, answers)
+    partitions = Partitions(directory)
+    directory.on_changed += [partitions.changed, watching.changed]
+    report = Report(
+        life,
+        clock,
+        directory=directory,
+        map_reader=map_reader,
+        assignments=assignments,
+        public=public,
+        watching=watching,
+        partitions=partitions,
+    )
+    internal = InternalListener(
+        settings.internal_host,
+        settings.internal_port,
+        key=key,
+        ready=report.why_not_ready,
+        status=report.status,
+        ends={"/watch": partitions},
+        pages={"/v1/partitions": partitions.page},
+    )
+    server = _server(settings, public, watching)
+    forget = metrics.register(report.samples)
+    try:
+        await internal.start()
+        structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
+        async with asyncio.TaskGroup() as tasks:
+            work = (map_reader.run(), assignments.run(), loads.run(), watching.run(), partitions.run())
+            running = [tasks.create_task(each) for each in work]
+            tasks.create_task(_let_go(life, watching, partitions))
+            await server.run_until(life.stopping, listener)
+            for task in running:
+                task.cancel()
+    finally:
+        listener.close()
+        internal.stop()
+        forget()
+
+
+async def _let_go(life: Lifecycle, watching: Watching, partitions: Partitions) -> None:
+    await life.stopping.wait()
+    watching.close(RETRY)
+    partitions.stop()
+
+
+def _public(settings: Settings, answers: Answers) -> Public:
+    plan = ReadPlan(Rate(settings.rate, settings.burst), Rate(settings.rate_loopback, settings.burst_loopback))
+    return Public(answers, gate_rules(settings), plan, most=settings.subscriptions)
+
+
+def _watching(settings: Settings, answers: Answers) -> Watching:
+    gate = Gate(gate_rules(settings))
+    return Watching(answers, gate, most=settings.subscriptions, held=settings.watched_bytes)
+
+
+def _server(settings: Settings, public: Public, watching: Watching) -> Server:
+    return make_server(
+        public,
+        connections=settings.connections,
+        drain_s=settings.drain_seconds / 2,
+        trusted_proxies=[str(network) for network in settings.trusted_proxies],
+        upgraded=lambda: Watch(watching),
+    )

@@ -1,0 +1,107 @@
+"""What the metadata service says of itself: whether it is ready and live, its status, its metrics."""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from diem import __version__
+from diem.kafka.partition_map import MapReader
+from diem.process import metrics
+from diem.process.clock import Clock
+from diem.process.lifecycle import Lifecycle
+from metadata.assignments import Assignments
+from metadata.directory import Directory
+from metadata.partitions import Partitions
+from metadata.public import Public
+from metadata.watching import Watching
+
+SILENT_AFTER: Final = 10.0
+"""Seconds without an answer of Kafka after which the service says that it is not live; it answers all the same."""
+
+
+class Report:
+    """What this process says of itself."""
+
+    def __init__(
+        self,
+        life: Lifecycle,
+        clock: Clock,
+        *,
+        directory: Directory,
+        map_reader: MapReader,
+        assignments: Assignments,
+        public: Public,
+        watching: Watching,
+        partitions: Partitions,
+    ) -> None:
+        self._life = life
+        self._clock = clock
+        self._directory = directory
+        self._map_reader = map_reader
+        self._assignments = assignments
+        self._public = public
+        self._watching = watching
+        self._partitions = partitions
+        self._started = time.monotonic()
+
+    def why_not_ready(self) -> str | None:
+        """Why no request should come here; None when they may. That Kafka is away is no reason."""
+        return "draining" if self._life.stopping.is_set() else self._directory.why_not_ready()
+
+    @property
+    def live(self) -> bool:
+        """Whether what is answered is what Kafka says now."""
+        silence = self._directory.silence(self._clock.monotonic())
+        return silence is not None and silence < SILENT_AFTER
+
+    def status(self) -> dict[str, Any]:
+        """The process's status."""
+        directory = self._directory
+        silence = directory.silence(self._clock.monotonic())
+        head = directory.map.head if directory.map else None
+        return {
+            "process": "metadata",
+            "pid": os.getpid(),
+            "version": __version__,
+            "ready": self.why_not_ready() is None,
+            "live": self.live,
+            "failure": self._assignments.failure or self._map_reader.why_not or directory.why_not_ready(),
+            "epoch": head.epoch if head else None,
+            "phase": head.phase if head else None,
+            "partitions": head.partitions if head else None,
+            "clones": {
+                str(number): {
+                    "state": group.clone.state,
+                    "members": sorted(group.clone.members),
+                    "owned": len(group.clone.owners),
+                    "foreign": group.foreign,
+                }
+                for number, group in directory.groups.items()
+            },
+            "watchers": len(self._watching.watches),
+            "proxies": len(self._partitions),
+            "kafka_silence_seconds": None if silence is None else round(silence, 1),
+            "uptime_seconds": round(time.monotonic() - self._started, 1),
+        }
+
+    def samples(self) -> Iterable[metrics.Sample]:
+        """The process's metrics."""
+        directory = self._directory
+        silence = directory.silence(self._clock.monotonic())
+        if directory.map is not None:
+            yield metrics.MAP_EPOCH.sample(directory.map.head.epoch)
+        if silence is not None:
+            yield metrics.GROUPS_SILENCE.sample(silence)
+        yield metrics.GROUPS_FAILURES.sample(self._assignments.failures)
+        for number, group in directory.groups.items():
+            yield metrics.CLONE_MEMBERS.sample(len(group.clone.members), str(number))
+            yield metrics.CLONE_FOREIGN.sample(group.foreign, str(number))
+            yield metrics.CLONE_OWNED.sample(len(group.clone.owners), str(number))
+            yield metrics.CLONE_STABLE.sample(group.settled, str(number))
+        yield metrics.WATCHERS.sample(len(self._watching.watches), "public")
+        yield metrics.WATCHERS.sample(len(self._partitions), "internal")
+        for status, count in self._watching.refused.items():
+            yield metrics.REFUSED.sample(count, str(status))
+        for (method, answered), count in self._public.requests.items():
+            yield metrics.HTTP_REQUESTS.sample(count, method, str(answered))

@@ -1,0 +1,51 @@
+"""What can be set for the metadata service."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import ClassVar
+
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from diem.kafka.settings import KafkaSettings
+from diem.process.edge_settings import EdgeSettings
+
+
+class Settings(EdgeSettings, KafkaSettings):
+    """Settings of the metadata service, from ``DIEM_METADATA_*``."""
+
+    model_config = SettingsConfigDict(env_prefix="DIEM_METADATA_")
+    process: ClassVar[str] = "metadata"
+
+    port: int = Field(default=8400, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
+    internal_port: int = Field(default=9400, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+    clones: int | list[int] = Field(
+        default=1, description="Clones of the group of servers: how many (from 1), or a list of their numbers."
+    )
+    allowed: list[IPv4Network | IPv6Network] = Field(
+        default=[ip_network("127.0.0.0/8")],
+        description="Networks of the servers, which are asked for their load.",
+        json_schema_extra={"shown_default": '["127.0.0.0/8"]'},
+    )
+    subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one question.")
+    capacity: int = Field(default=1000, ge=1, description="Watches that may be open.")
+    watched_bytes: int = Field(
+        default=8 << 20, ge=1, description="Bytes that the questions of all watches together may have."
+    )
+    connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")
+    rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
+    burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
+    rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
+    burst_loopback: float = Field(default=8000.0, ge=1, description="The same for addresses of this machine.")
+
+    @property
+    def clone_numbers(self) -> list[int]:
+        """The numbers of all clones."""
+        return list(range(1, self.clones + 1)) if isinstance(self.clones, int) else sorted(set(self.clones))
+
+    @field_validator("clones")
+    @classmethod
+    def _are_numbers(cls, clones: int | list[int]) -> int | list[int]:
+        numbers = [clones] if isinstance(clones, int) else clones
+        if not numbers or min(numbers) < 1 or max(numbers) > 1000:
+            raise ValueError("there is at least one clone, and their numbers are 1 to 1000")
+        return clones

@@ -1,0 +1,360 @@
+"""The metadata service against a real Kafka, with real members of its groups."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.assignment import read_assignment, read_group
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import ensure_map, write_map
+from diem.protocol import assignment
+from diem.protocol.partition_map import Entry, Head, encode_entry
+from diem.protocol.partitions import partition_of
+from metadata.groups import Group
+from tests.support.membership import ORIGIN, Member, Running, members, server, serving
+
+PARTITIONS = 4
+NAMES = [f"/e/{number}" for number in range(40)]
+
+
+@pytest.fixture
+async def options(kafka_options: KafkaOptions) -> KafkaOptions:
+    """A system with a map and no group."""
+    await ensure_map(kafka_options, PARTITIONS, hot=["/hot"])
+    return kafka_options
+
+
+@contextlib.asynccontextmanager
+async def watching(running: Running, **question: Any) -> AsyncIterator[ClientConnection]:
+    async with connect(running.watch_url, proxy=None, origin=None) as socket:
+        await socket.send(orjson.dumps(question).decode())
+        yield socket
+
+
+@contextlib.asynccontextmanager
+async def listening(running: Running) -> AsyncIterator[ClientConnection]:
+    headers = {"Authorization": running.key.header}
+    protocols = [Subprotocol("diem.watch.v1")]
+    async with connect(
+        running.partitions_url, proxy=None, additional_headers=headers, subprotocols=protocols
+    ) as socket:
+        yield socket
+
+
+async def heard(socket: ClientConnection, within: float = 10) -> dict[str, Any]:
+    async with asyncio.timeout(within):
+        result: dict[str, Any] = orjson.loads(await socket.recv())
+        return result
+
+
+def owners_among(*having: Member) -> dict[str, str]:
+    """The owner that each name has by what the members themselves say."""
+    owner = {part: each.server.public for each in having for part in each.partitions}
+    return {name: owner[partition_of(name.encode(), PARTITIONS)] for name in NAMES}
+
+
+async def stable_in_kafka(options: KafkaOptions, count: int) -> None:
+    """Wait until the group itself is stable with so many members."""
+    async with administering(options, 60) as admin:
+        while True:
+            found = await read_assignment(admin, options.names.z_group(1), options.names.updates)
+            if found.state == "stable" and len(found.members) == count:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_owners_are_what_the_members_of_the_group_have(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1, 2) as both, serving(tmp_path, options) as running:
+        await running.until_stable(2)
+        answer = await running.locate(*NAMES, "/hot", "bad")
+        assert {name: answer["endpoints"][name]["owner"] for name in NAMES} == owners_among(*both)
+        assert answer["endpoints"]["/hot"] == {"owner": None, "hot": True}
+        assert answer["rejected"]["bad"]["code"] == "bad_name"
+        assert sorted(answer["servers"]) == [server(1).public, server(2).public]
+        assert (answer["clone"], answer["epoch"]) == (1, 0)
+        assert (await running.get("/readyz")).status_code == 200
+        measured = (await running.get("/metrics")).text
+        assert 'diem_clone_members{clone="1"} 2.0' in measured
+        assert 'diem_clone_partitions_owned{clone="1"} 4.0' in measured
+        assert 'diem_http_requests_total{method="POST",status="200"} 1.0' in measured
+
+
+async def test_new_owners_are_known_within_two_seconds_of_the_group_being_stable(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    async with members(options, 1) as [first], serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        second = Member(options, 2)
+        await second.join()
+        await stable_in_kafka(options, 2)
+        assert await running.until_stable(2) < 2
+        assert await running.owners(*NAMES) == owners_among(first, second)
+        await second.leave()
+        await stable_in_kafka(options, 1)
+        assert await running.until_stable(1) < 2
+        assert await running.owners(*NAMES) == owners_among(first)
+
+
+async def test_a_member_that_is_killed_is_replaced_when_its_session_is_over(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, options) as running, members(options, 1, static=True) as [stays]:
+        dies = Member(options, 2, static=True)
+        await dies.join()
+        await running.until_stable(2)
+        before = await running.owners(*NAMES)
+        await dies.leave()  # says nothing to Kafka, as a process that is killed
+        await running.until_stable(1, within=15)
+        assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
+        assert set(before.values()) == {stays.server.public, dies.server.public}
+
+
+async def test_while_a_group_rebalances_the_last_assignment_is_told(options: KafkaOptions, tmp_path: Path) -> None:
+    async with serving(tmp_path, options) as running, members(options, 1, static=True):
+        silent = Member(options, 2, static=True)
+        await silent.join()
+        await running.until_stable(2)
+        before = await running.owners(*NAMES)
+        await silent.leave()
+        # The group waits for the one that says nothing until its session is over.
+        joining = asyncio.create_task((third := Member(options, 3, static=True)).join())
+        await running.until_status(lambda status: status["clones"]["1"]["state"] == "rebalancing")
+        assert await running.owners(*NAMES) == before
+        assert (await running.get("/v1/partitions")).json()["clones"]["1"]["state"] == "rebalancing"
+        await joining
+        await running.until_status(lambda status: status["clones"]["1"]["members"] == ["b001", "b003"])
+        await third.leave()
+
+
+async def test_without_kafka_it_goes_on_answering_and_says_that_it_is_not_live(
+    kafka_program: Program, tmp_path: Path
+) -> None:
+    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
+    await cluster.start()
+    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="down.", partitions=PARTITIONS, replication=1)
+    try:
+        await ensure_map(options, PARTITIONS)
+        async with members(options, 1, 2), serving(tmp_path, options) as running:
+            await running.until_stable(2)
+            before = await running.owners(*NAMES)
+            cluster.kill(1)
+            await running.until_status(lambda status: not status["live"], within=20)
+            status = await running.status()
+            assert status["ready"]
+            assert status["failure"]
+            assert status["kafka_silence_seconds"] >= 10
+            assert await running.owners(*NAMES) == before
+            await cluster.restart(1)
+            await running.until_status(lambda status: status["live"], within=30)
+            assert (await running.status())["failure"] is None
+    finally:
+        await cluster.stop()
+
+
+async def test_a_coordinator_that_dies_is_found_again_on_another_broker(kafka_program: Program, tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path / "kafka", brokers=3, prepare=lambda: kafka_program) as cluster:
+        options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="three.", partitions=PARTITIONS, replication=3)
+        await ensure_map(options, PARTITIONS)
+        async with members(options, 1) as [stays], serving(tmp_path, options) as running:
+            second = Member(options, 2)
+            await second.join()
+            await running.until_stable(2)
+            async with administering(options) as admin:
+                cluster.kill(await admin.find_coordinator(options.names.z_group(1)))
+            await second.leave()
+            await running.until_stable(1, within=30)
+            await running.until_status(lambda status: status["live"])
+            assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
+
+
+async def test_a_clone_is_chosen_once_and_kept(options: KafkaOptions, tmp_path: Path) -> None:
+    async with (
+        members(options, 1, 2, clone=1),
+        members(options, 3, clone=2),
+        serving(tmp_path, options, clones=3) as running,
+    ):
+        await running.until_stable(2, clone=1)
+        await running.until_stable(1, clone=2)
+        chosen = {(await running.locate("/e/1"))["clone"] for _ in range(30)}
+        assert chosen == {1, 2}, "equals are chosen by chance, and one that has no servers never"
+        for clone in (1, 2):
+            for _ in range(5):
+                answer = await running.locate("/e/1", clone=clone)
+                assert answer["clone"] == clone
+                assert len(answer["servers"]) == (2 if clone == 1 else 1)
+        assert (await running.locate("/e/1", clone=3))["clone"] in (1, 2)
+
+
+async def test_several_instances_agree_and_the_end_of_one_is_nothing_to_clients_of_the_other(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    async with members(options, 1, 2), serving(tmp_path, options) as stays:
+        async with serving(tmp_path, options) as ends:
+            await stays.until_stable(2)
+            await ends.until_stable(2)
+            one, other = await stays.locate(*NAMES, "/hot"), await ends.locate(*NAMES, "/hot")
+            assert one["endpoints"] == other["endpoints"]
+            assert sorted(one["servers"]) == sorted(other["servers"])
+            assert (await stays.get("/v1/partitions")).json() == (await ends.get("/v1/partitions")).json()
+            client = await connect(stays.watch_url, proxy=None)
+            await client.send(orjson.dumps({"endpoints": [*NAMES, "/hot"]}).decode())
+            assert (await heard(client))["endpoints"] == one["endpoints"]
+        assert (await stays.locate(*NAMES, "/hot"))["endpoints"] == one["endpoints"]
+        await client.send(orjson.dumps({"endpoints": ["/hot"]}).decode())
+        assert (await heard(client))["endpoints"] == {"/hot": {"owner": None, "hot": True}}, "its watch is the same one"
+        await client.close()
+
+
+async def test_a_watch_hears_of_other_owners_and_of_another_map(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1) as [first], serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        async with watching(running, endpoints=NAMES, clone=1) as socket:
+            before = await heard(socket)
+            assert {place["owner"] for place in before["endpoints"].values()} == {first.server.public}
+            async with members(options, 2) as [second]:
+                after = await heard(socket)
+                assert {name: place["owner"] for name, place in after["endpoints"].items()} == owners_among(
+                    first, second
+                )
+                moved = {NAMES[0].encode(): encode_entry(Entry(-1))}
+                await write_map(options, moved, Head(PARTITIONS, 1))
+                after = await heard(socket)
+                assert after["epoch"] == 1
+                assert after["endpoints"][NAMES[0]] == {"owner": None, "hot": True}
+
+
+async def test_proxies_hear_of_everything_with_internal_urls(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1) as [first], serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        async with listening(running) as socket:
+            snapshot = assignment.decode(orjson.dumps(await heard(socket)))
+            assert snapshot.owner(b"/e/1", 1) == first.server
+            assert snapshot.is_hot(b"/hot")
+            assert snapshot == assignment.decode((await running.get("/v1/partitions")).content)
+            async with members(options, 2):
+                async with asyncio.timeout(10):
+                    while len(snapshot.clones[1].members) < 2:
+                        snapshot = assignment.decode(orjson.dumps(await heard(socket)))
+            assert set(snapshot.clones[1].owners.values()) == {"b001", "b002"}
+
+
+async def test_the_internal_watch_needs_the_key(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1), serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(running.partitions_url, proxy=None, subprotocols=[Subprotocol("diem.watch.v1")])
+        assert refused.value.response.status_code == 401
+
+
+async def test_internal_urls_are_on_the_internal_listener_only(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1) as [first], serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        assert first.server.internal not in (await running.ask("/e/1")).text
+        async with httpx.AsyncClient(trust_env=False) as http:
+            answer = await http.get(f"http://127.0.0.1:{running.settings.port}/v1/partitions")
+        assert answer.status_code == 404
+
+
+async def test_without_a_map_the_status_says_what_is_missing(kafka_options: KafkaOptions, tmp_path: Path) -> None:
+    async with serving(tmp_path, kafka_options) as running:
+        missing = f"topic {kafka_options.names.partition_map} does not exist"
+        await running.until_status(lambda status: status["live"] and status["failure"] == missing)
+        assert (await running.get("/readyz")).text == "the partition map has not been read yet\n"
+
+
+async def test_before_the_first_assignment_there_is_no_answer(options: KafkaOptions, tmp_path: Path) -> None:
+    async with serving(tmp_path, options) as running:
+        answer = await running.ask("/e/1")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert (await running.get("/readyz")).status_code == 503
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(running.watch_url, proxy=None)
+        assert refused.value.response.status_code == 503
+        await running.until_status(lambda status: status["live"])
+        assert not (await running.status())["ready"]
+
+
+async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1) as [ours], members(options, 2, named="somebody else"):
+        await stable_in_kafka(options, 1)
+        async with administering(options) as admin:
+            found = await read_group(admin, options.names.z_group(1), options.names.updates)
+        assert found.foreign == 1
+        assert found.clone.members == {"b001": ours.server}
+        assert set(found.clone.owners) == ours.partitions
+        async with serving(tmp_path, options) as running:
+            await running.until_stable(1)
+            told = await running.owners(*NAMES)
+            assert set(told.values()) == {ours.server.public, None}
+            assert (await running.status())["clones"]["1"]["foreign"] == 1
+
+
+async def test_a_group_that_nobody_is_in_is_unknown(options: KafkaOptions) -> None:
+    async with administering(options) as admin:
+        found = await read_assignment(admin, "t.nobody", options.names.updates)
+    assert found == Group().clone
+
+
+async def test_a_cluster_that_is_away_is_one_error(kafka_program: Program, tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
+    await cluster.start()
+    options = KafkaOptions(cluster.bootstrap_servers)
+    try:
+        async with administering(options, 60) as admin:
+            cluster.kill(1)
+            with pytest.raises(KafkaUnavailable, match="group g"):
+                await read_group(admin, "g", "t")
+    finally:
+        await cluster.stop()
+
+
+async def test_kafka_shows_the_first_client_id_of_a_static_member_for_ever(options: KafkaOptions) -> None:
+    """What bridges must know: after a restart with other URLs they leave and join again, or nobody learns of them."""
+    group, topic = options.names.z_group(1), options.names.updates
+    first = Member(options, 1, static=True)
+    await first.join()
+    await first.leave()
+    again = Member(options, 1, static=True, named="b001|ws://other/ws|ws://another/ws")
+    await again.join()
+    async with administering(options, 60) as admin:
+        found = await read_assignment(admin, group, topic)
+    await again.leave()
+    assert found.members == {"b001": first.server}
+
+
+async def test_a_stop_lets_watchers_go(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1), serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        async with watching(running, endpoints=["/e/1"]) as socket:
+            await heard(socket)
+            running.life.stop("a test")
+            with pytest.raises(ConnectionClosed) as closed:
+                await heard(socket)
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1012, "retry=5000")
+
+
+async def test_pages_of_the_site_may_ask_and_others_may_not(options: KafkaOptions, tmp_path: Path) -> None:
+    async with members(options, 1), serving(tmp_path, options) as running:
+        await running.until_stable(1)
+        answer = await running.ask("/e/1", Origin=ORIGIN)
+        assert answer.status_code == 200
+        assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+        assert (await running.ask("/e/1", Origin="http://evil.test")).status_code == 403
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(running.watch_url, proxy=None, additional_headers={"Origin": "http://evil.test"})
+        assert refused.value.response.status_code == 403

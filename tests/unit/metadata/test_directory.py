@@ -1,0 +1,53 @@
+"""When there is a snapshot, and who hears of it."""
+
+from diem.protocol.assignment import REBALANCING
+from metadata.directory import Directory
+from tests.unit.metadata.made import a_map, clone
+
+
+def directory(*clones: int) -> tuple[Directory, list[int]]:
+    made, heard = Directory(clones), list[int]()
+    made.on_changed.append(lambda: heard.append(1))
+    return made, heard
+
+
+def test_it_is_ready_with_a_map_and_one_assignment() -> None:
+    made, heard = directory(1, 2)
+    assert made.why_not_ready() == "the partition map has not been read yet"
+    made.take_map(a_map())
+    assert made.why_not_ready() == "no group has had an assignment yet"
+    assert (made.snapshot, heard) == (None, [])
+    made.take_group(2, clone(1), 0, 1.0)
+    assert made.why_not_ready() is None
+    assert made.snapshot is not None
+    assert made.snapshot.clones[2] == clone(1)
+    assert len(heard) == 1
+
+
+def test_an_assignment_may_come_before_the_map() -> None:
+    made, _ = directory(1)
+    made.take_group(1, clone(1), 0, 1.0)
+    assert made.why_not_ready() == "the partition map has not been read yet"
+    made.take_map(a_map())
+    assert made.why_not_ready() is None
+
+
+def test_only_what_is_new_is_told() -> None:
+    made, heard = directory(1)
+    made.take_map(a_map())
+    made.take_group(1, clone(1), 0, 1.0)
+    made.take_group(1, clone(1), 0, 2.0)
+    made.take_map(a_map())
+    made.take_map(None)
+    assert len(heard) == 1
+    made.take_map(a_map(epoch=1))
+    made.take_group(1, clone(1, state=REBALANCING), 0, 3.0)
+    assert len(heard) == 3
+
+
+def test_silence_is_that_of_the_group_that_was_longest_silent() -> None:
+    made, _ = directory(1, 2)
+    made.take_group(1, clone(1), 0, 1.0)
+    assert made.silence(5.0) is None
+    made.take_group(2, clone(2), 0, 4.0)
+    assert made.silence(5.0) == 4.0

@@ -1,0 +1,121 @@
+"""How many clients each server has: asked of those only that may see the shared key."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from diem.links.internal import InternalListener
+from diem.process.auth import SharedKey
+from diem.protocol.assignment import STABLE, Clone, Owner
+from metadata import loads
+from metadata.directory import Directory
+from metadata.loads import Loads
+
+KEY = SharedKey("0123456789abcdef0123456789abcdef")
+HERE = [ip_network("127.0.0.0/8")]
+
+
+@contextlib.asynccontextmanager
+async def server(status: dict[str, Any]) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that says this; with its internal URL and a mark for every time it was asked."""
+    asked: list[int] = []
+
+    def say() -> dict[str, Any]:
+        asked.append(1)
+        return status
+
+    listener = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=say)
+    await listener.start()
+    yield f"ws://127.0.0.1:{listener.port}/ws", asked
+    listener.stop()
+
+
+def directory(**internal: str) -> Directory:
+    """One group with servers of these internal URLs."""
+    made = Directory([1])
+    members = {name: Owner(name, url, f"ws://{name}/ws") for name, url in internal.items()}
+    made.take_group(1, Clone(STABLE, members, {}), 0, 0.0)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def running(made: Loads) -> AsyncIterator[None]:
+    task = asyncio.create_task(made.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until_known(made: Loads, public: str, clients: int | None) -> None:
+    async with asyncio.timeout(5):
+        while made.of(public) != clients:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_servers_say_is_known_by_their_public_url() -> None:
+    async with server({"clients": 7}) as (one, _), server({"clients": 0}) as (other, _):
+        made = Loads(directory(a=one, b=other), KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://a/ws", 7)
+            await until_known(made, "ws://b/ws", 0)
+
+
+@pytest.mark.parametrize("status", [{}, {"clients": "7"}, {"clients": None}, {"clients": True}])
+async def test_a_server_that_does_not_say_is_not_known(status: dict[str, Any]) -> None:
+    async with server(status) as (silent, asked), server({"clients": 1}) as (other, _):
+        made = Loads(directory(a=silent, b=other), KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://b/ws", 1)
+            assert asked
+            assert made.of("ws://a/ws") is None
+
+
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:1/ws", "ws://no.such.host.invalid/ws", "nonsense", "ws://[::1/ws"])
+async def test_one_that_cannot_be_reached_does_not_hold_up_the_others(url: str) -> None:
+    async with server({"clients": 1}) as (other, _):
+        made = Loads(directory(a=url, b=other), KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://b/ws", 1)
+            assert made.of("ws://a/ws") is None
+
+
+async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
+    async with server({"clients": 1}) as (url, asked):
+        made = Loads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])
+        async with running(made):
+            async with asyncio.timeout(5):
+                while not made._refused:
+                    await asyncio.sleep(0.01)
+            assert made.of("ws://a/ws") is None
+        assert not asked
+
+
+async def test_a_client_that_was_sent_counts_until_the_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server({"clients": 1}) as (url, _):
+        made = Loads(directory(a=url), KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://a/ws", 1)
+            made.sent("ws://a/ws")
+            made.sent("ws://nobody/ws")
+            assert (made.of("ws://a/ws"), made.of("ws://nobody/ws")) == (2, None)
+        monkeypatch.setattr(loads, "EVERY_S", 0.01)
+        async with running(made):
+            await until_known(made, "ws://a/ws", 1)
+
+
+async def test_a_server_that_left_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "EVERY_S", 0.01)
+    async with server({"clients": 1}) as (url, _):
+        members = directory(a=url)
+        made = Loads(members, KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://a/ws", 1)
+            members.take_group(1, Clone(STABLE, {}, {}), 0, 0.0)
+            await until_known(made, "ws://a/ws", None)

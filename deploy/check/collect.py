@@ -38,11 +38,11 @@ async def collect(options: KafkaOptions, plans: Plans) -> Facts:
     """
     async with connected(options, within=CONNECT_WITHIN_S) as client:
         cluster = await describe(client)
-        updates = options.names.updates
-        numbers, names = sorted(cluster.brokers), [name for name in (updates, *INTERNAL) if name in cluster.topics]
+        updates, *beside = options.names.topics
+        numbers, known = sorted(cluster.brokers), (updates, *beside, *INTERNAL)
         brokers = await asyncio.gather(*(_of_broker(client, number) for number in numbers))
         answered = [number for number, settings in zip(numbers, brokers, strict=True) if settings is not None]
-        topics = await _of_topics(client, names, answered)
+        topics = await _of_topics(client, [name for name in known if name in cluster.topics], answered)
     return Facts(
         bootstrap_servers=options.bootstrap_servers,
         security_protocol=options.security_protocol,
@@ -57,6 +57,7 @@ async def collect(options: KafkaOptions, plans: Plans) -> Facts:
         silent=frozenset(numbers) - frozenset(answered),
         tolerate=plans.tolerate,
         planned=plans.planned,
+        beside=tuple(beside),
     )
 
 

@@ -93,13 +93,13 @@ async def _ensure(options: KafkaOptions) -> None:
     from diem.kafka.metadata import describe  # noqa: PLC0415
     from diem.kafka.topics import ensure  # noqa: PLC0415
 
-    name = options.names.updates
     async with connected(options, within=8.0) as client:
-        before = await describe(client, name)
-    topic = (await ensure(options)).topics[name]
-    replicas = replicas_of(topic)
-    done = "is as it must be" if name in before.topics else "created"
-    typer.echo(f"{name} {done}: {amount(len(topic.partitions), 'partition')}, {amount(replicas, 'replica')}")
+        before = await describe(client, *options.names.topics)
+    cluster = await ensure(options)
+    for name in options.names.topics:
+        partitions, replicas = len(cluster.topics[name].partitions), replicas_of(cluster.topics[name])
+        done = "is as it must be" if name in before.topics else "created"
+        typer.echo(f"{name} {done}: {amount(partitions, 'partition')}, {amount(replicas, 'replica')}")
 
 
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:

@@ -28,6 +28,7 @@ class Facts:
     """Everything that is judged.
 
     `topics` and `brokers` hold settings in force, by topic and broker id; what may not be read is not in them.
+    `beside` are the topics of hot updates and of the partition map, in whose number of partitions nobody has a choice.
     `wanted` is the updates topic's configuration as this system would make it, `started` the ids of the brokers that a
     `diem up` runs, empty for a cluster of somebody else, `silent` those that are listed and do not answer. `tolerate`
     is the thesis' N.
@@ -46,6 +47,7 @@ class Facts:
     silent: frozenset[int] = frozenset()
     tolerate: int = 1
     planned: tuple[int, ...] = (1, 2, 3, 4, 6, 12)
+    beside: tuple[str, ...] = ()
 
     @property
     def topic(self) -> Topic:
@@ -70,6 +72,11 @@ class Facts:
         if any(value is None for value in values.values()):
             raise NotVisible(f"{key} of the brokers")
         return {number: value for number, value in values.items() if value is not None}
+
+    @property
+    def ours(self) -> list[str]:
+        """Our topics that are there."""
+        return [name for name in (self.updates, *self.beside) if name in self.cluster.topics]
 
     @property
     def needed_replicas(self) -> int:

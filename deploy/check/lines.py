@@ -6,7 +6,7 @@ from typing import Final
 from deploy.check.facts import INTERNAL
 from deploy.check.tools import tool
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import DEFAULT_REPLICATION, updates_spec
+from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs
 from diem.process.faults import ConfigurationError
 
 PRINCIPALS: Final[Mapping[str, str]] = {
@@ -46,10 +46,13 @@ def principals(given: list[str]) -> dict[str, str]:
 
 def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
     """Return the `kafka-topics.sh` lines that make the topics as this system would on so many brokers."""
-    spec = updates_spec(options, brokers)
+    return [_topic_line(options, spec) for spec in specs(options, brokers)]
+
+
+def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
     sizes = ("--partitions", str(spec.partitions), "--replication-factor", str(spec.replication))
     configs = [word for key, value in spec.config.items() for word in ("--config", f"{key}={value}")]
-    return [_line(options, "kafka-topics.sh", "--create", "--topic", spec.name, *sizes, *configs)]
+    return _line(options, "kafka-topics.sh", "--create", "--topic", spec.name, *sizes, *configs)
 
 
 def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
@@ -57,20 +60,28 @@ def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Ite
 
     `Read` and `Write` include `Describe`; it is written out because that is what a reader of the rules looks for.
     """
-    updates = ("--topic", options.names.updates)
+    names, prefix = options.names, options.topic_prefix
     groups = ("--resource-pattern-type", "prefixed", "--group")
-    yield "# The Data Service writes updates, and looks at the topic's settings before it does."
-    yield _allow(options, who["data"], ("Write", "Describe", "DescribeConfigs"), *updates)
+    yield "# The Data Service writes updates, and looks at the topics' settings before it does."
+    for topic in names.log:
+        yield _allow(options, who["data"], ("Write", "Describe", "DescribeConfigs"), "--topic", topic)
+    yield "# It makes the first partition map, in one transaction, and follows those that come after."
+    map_ = ("--topic", names.partition_map)
+    yield _allow(options, who["data"], ("Read", "Write", "Describe", "DescribeConfigs"), *map_)
+    yield _allow(options, who["data"], ("Write", "Describe"), "--transactional-id", names.map_writer)
     yield "# Only for brokers older than 3.0, which ask for it from an idempotent producer:"
     yield f"# {_allow(options, who['data'], ('IdempotentWrite',), '--cluster')}"
-    yield "# Bridges read updates, and mark their progress in groups of their own."
-    yield _allow(options, who["bridge"], ("Read", "Describe"), *updates)
-    yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, f"{options.topic_prefix}x-")
-    yield "# Only for partitioned modes, which are to come: their metadata service looks at topics and groups."
-    yield _allow(options, who["metadata"], ("Describe",), *updates)
-    yield _allow(options, who["metadata"], ("Describe",), *groups, options.topic_prefix or "x-")
+    yield "# Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones."
+    for topic in names.topics:
+        yield _allow(options, who["bridge"], ("Read", "Describe"), "--topic", topic)
+    for axis in ("x-", "z-"):
+        yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, prefix + axis)
+    yield "# Only for partitioned modes: the metadata service reads the map, and looks who has which partition."
+    yield _allow(options, who["metadata"], ("Describe",), "--topic", names.updates)
+    yield _allow(options, who["metadata"], ("Read", "Describe"), *map_)
+    yield _allow(options, who["metadata"], ("Describe",), *groups, f"{prefix}z-")
     yield "# `diem check` looks at settings."
-    for topic in (options.names.updates, *INTERNAL):
+    for topic in (*names.topics, *INTERNAL):
         yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--topic", topic)
     yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--cluster")
 

@@ -48,18 +48,23 @@ def led(facts: Facts) -> Judgement:
 
 
 def in_sync(facts: Facts) -> Judgement:
-    """Every replica is in sync; fewer than min.insync.replicas of our topic refuse writes."""
+    """Every replica is in sync; fewer than min.insync.replicas of our topics refuse writes."""
     behind = [name for name, part in _partitions(facts) if len(part.isr) < len(part.replicas)]
     if not behind:
         return ok("every replica is in sync")
-    ours = facts.cluster.topics.get(facts.updates)
-    least = int(facts.of_topic(facts.updates, MIN_IN_SYNC)) if ours and ours.partitions else 0
-    refused = ours is not None and any(len(part.isr) < least for part in ours.partitions.values())
+    refused = {name: least for name in facts.ours if (least := _refused_below(facts, name))}
     change = "wait, or start the brokers that are missing"
     line = of_cluster(facts, "kafka-topics.sh", "--describe", "--under-replicated-partitions")
     if refused:
+        least = max(refused.values())
         return fault(f"fewer than {least} in sync, writes are refused: {_named(behind)}", change, line)
     return warning(f"not all replicas in sync: {_named(behind)}", change, line)
+
+
+def _refused_below(facts: Facts, name: str) -> int:
+    """How many replicas must be in sync, if a partition of the topic has fewer; else 0."""
+    least = int(facts.of_topic(name, MIN_IN_SYNC)) if facts.cluster.topics[name].partitions else 0
+    return least if any(len(part.isr) < least for part in facts.cluster.topics[name].partitions.values()) else 0
 
 
 def spread(facts: Facts) -> Judgement | None:

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from deploy.check import clients, log, now, partitions, safety, security
+from deploy.check import beside, clients, log, now, partitions, safety, security
 
 TABLE: Final = (
     ("Now", now.RULES),
     ("Message safety", safety.RULES),
-    ("Log", log.RULES),
+    ("Log", (*log.RULES, *beside.RULES)),
     ("Partitions", partitions.RULES),
     ("Clients", clients.RULES),
     ("Security", security.RULES),

@@ -53,8 +53,9 @@ def min_in_sync(facts: Facts) -> Judgement:
 
 
 def unclean_election(facts: Facts) -> Judgement:
-    """unclean.leader.election.enable=false for our topic and Kafka's own."""
-    topics = [facts.updates, *_internal(facts)]
+    """unclean.leader.election.enable=false for our topics and Kafka's own."""
+    _ = facts.topic
+    topics = [*facts.ours, *_internal(facts)]
     wrong = [name for name in topics if facts.of_topic(name, UNCLEAN) != "false"]
     if not wrong:
         return ok(f"off for {', '.join(topics)}")

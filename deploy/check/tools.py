@@ -36,16 +36,18 @@ def set_all_brokers(facts: Facts, settings: Mapping[str, str]) -> str:
 
 
 def remake(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, ...]]:
-    """Return how the updates topic is made anew, in words and as lines; on so many brokers if they are ours to start.
+    """Return how our topics are made anew, in words and as lines; on so many brokers if they are ours to start.
 
-    Nothing is lost: the publisher sees that it is another topic and sends the store's updates again, and every reader
-    starts over (docs/protocol.md section 3).
+    No update is lost: the publisher sees that they are other topics and sends the store's updates again, and every
+    reader starts over (docs/protocol.md section 3). The partition map goes with them, because it says how many
+    partitions there are; while the publisher runs it would make the old one again.
     """
     if facts.started:
         words = "stop `diem up`, remove `kafka` in its state directory and start it so; the store has every update"
         return words, (shlex.join(("diem", "up", "--mode", "x", "--brokers", str(brokers), *options)),)
-    away = of_cluster(facts, "kafka-topics.sh", "--delete", "--topic", facts.updates)
-    return "make the topic anew; the store has every update", (away, make_topics(facts, *options))
+    away = (of_cluster(facts, "kafka-topics.sh", "--delete", "--topic", name) for name in facts.ours)
+    words = "stop the Data Service, make the topics anew and start it; the store has every update"
+    return words, (*away, make_topics(facts, *options))
 
 
 def make_topics(facts: Facts, *options: str) -> str:

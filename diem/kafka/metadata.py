@@ -48,10 +48,10 @@ class Cluster(NamedTuple):
     brokers: Mapping[int, tuple[str, int]]
     topics: Mapping[str, Topic]
 
-    def source(self, topic: str) -> str | None:
-        """What positions in ``topic`` belong to: the cluster and this very topic; None when it is not there."""
-        found = self.topics.get(topic)
-        return f"{self.id}/{found.id}" if found else None
+    def source(self, *topics: str) -> str | None:
+        """What positions in ``topics`` belong to: the cluster and these very topics; None when one is not there."""
+        found = [self.topics[name].id for name in topics if name in self.topics]
+        return "/".join((self.id, *found)) if len(found) == len(topics) else None
 
 
 async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] = ()) -> Cluster:

@@ -13,6 +13,35 @@ class Names(NamedTuple):
         """The compacted topic of endpoint updates."""
         return f"{self.prefix}updates"
 
+    @property
+    def hot(self) -> str:
+        """The topic of updates that every bridge reads."""
+        return f"{self.prefix}updates.hot"
+
+    @property
+    def partition_map(self) -> str:
+        """The compacted topic of the partition map."""
+        return f"{self.prefix}partition-map"
+
+    @property
+    def log(self) -> tuple[str, str]:
+        """The topics of updates, which positions belong to."""
+        return self.updates, self.hot
+
+    @property
+    def topics(self) -> tuple[str, str, str]:
+        """All topics."""
+        return self.updates, self.hot, self.partition_map
+
+    @property
+    def map_writer(self) -> str:
+        """The transactional id of whoever writes the map: of several at a time, the last one wins."""
+        return f"{self.prefix}map"
+
     def x_group(self, number: int) -> str:
         """The group of the bridge ``number`` on the X axis: its own, so that it reads everything."""
         return f"{self.prefix}x-{number:03}"
+
+    def z_group(self, clone: int) -> str:
+        """The group that the bridges of one ``clone`` on the Z axis share: each reads some of the partitions."""
+        return f"{self.prefix}z-{clone}"

@@ -1,7 +1,7 @@
-"""The topic of updates: how it must be, made when it is missing, compared when it is there."""
+"""Our topics: how they must be, made when they are missing, compared when they are there."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +13,10 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
+from diem.kafka.map_reader import read_map
 from diem.kafka.metadata import Cluster, Topic, describe
 from diem.kafka.options import PARTITIONS, KafkaOptions
+from diem.protocol.partition_map import PartitionMap
 
 MAX_MESSAGE_BYTES: Final = 131072
 UPDATES_CONFIG: Final[Mapping[str, str]] = {
@@ -30,7 +32,7 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     # As the publisher wrote it: brokers that compress anew may do so in ways that not every reader knows.
     "compression.type": "producer",
 }
-"""Settings of the updates topic (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
+"""Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
 # What loses or stops updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
 _MUST_HOLD: Final = (
     "cleanup.policy",
@@ -53,17 +55,27 @@ class TopicSpec:
     config: Mapping[str, str]
 
 
-def updates_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
-    """The updates topic for a cluster of that many ``brokers``.
+def specs(options: KafkaOptions, brokers: int, partitions: int | None = None) -> list[TopicSpec]:
+    """The topics of updates, of hot updates and of the partition map, for a cluster of that many ``brokers``.
 
     With three replicas two must have a record before it counts: one broker may be lost, with nothing that was
     acknowledged (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
+
+    Args:
+        options: their names, and what is configured of their sizes.
+        brokers: there are no more replicas than these.
+        partitions: of the updates topic, where the partition map already says so.
     """
     replication = options.replication or min(DEFAULT_REPLICATION, brokers)
-    in_sync = {"min.insync.replicas": str(min_insync(replication))}
-    return TopicSpec(
-        options.names.updates, options.partitions or PARTITIONS, replication, {**UPDATES_CONFIG, **in_sync}
-    )
+    config = {**UPDATES_CONFIG, "min.insync.replicas": str(min_insync(replication))}
+    names, count = options.names, partitions or options.partitions or PARTITIONS
+    sizes = {names.updates: count, names.hot: 1, names.partition_map: 1}
+    return [TopicSpec(name, size, replication, config) for name, size in sizes.items()]
+
+
+def updates_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
+    """The updates topic alone."""
+    return specs(options, brokers)[0]
 
 
 def min_insync(replication: int) -> int:
@@ -74,7 +86,9 @@ def min_insync(replication: int) -> int:
 def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with an existing topic: one line each, with what to do about it."""
     count, replicas = len(topic.partitions), min(len(part.replicas) for part in topic.partitions.values())
-    if options.partitions is not None and count != options.partitions:
+    if topic.name != options.names.updates and count != spec.partitions:
+        yield f"it has {count} partitions, it must have 1: delete it, and it is made again"
+    elif topic.name == options.names.updates and options.partitions not in {None, count}:
         yield (
             f"it has {count} partitions, {options.partitions} are configured: set DIEM_KAFKA_PARTITIONS to {count} "
             "(or leave it out), or take another topic prefix"
@@ -97,63 +111,88 @@ def _is_more(name: str, value: str | None, wanted: str) -> bool:
     return name in _AT_LEAST and value is not None and value.isdigit() and int(value) > int(wanted)
 
 
-async def ensure(options: KafkaOptions) -> Cluster:
-    """Make the updates topic if it is missing, else compare it; returns the cluster with it.
+def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
+    """See that the topic ``updates`` has every partition that the map uses; it may have more.
+
+    Raises:
+        WrongTopic: it has fewer.
+    """
+    places = (place for entry in map_.entries.values() for place in entry if place is not None)
+    needed = max(map_.head.partitions, 1 + max(places, default=0))
+    if needed > partitions:
+        line = f"kafka-topics.sh --alter --topic {updates} --partitions {needed}"
+        raise WrongTopic(updates, [f"it has {partitions} partitions, the partition map uses {needed}: {line}"])
+
+
+async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluster:
+    """Make the topics that are missing, and compare the others; returns the cluster with them.
+
+    Args:
+        options: where the topics are, and what is configured of them.
+        partitions: that an updates topic is made with; without it, as many as a partition map that is there has.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or does not let us.
-        WrongTopic: the topic is there, and not as it must be.
+        WrongTopic: a topic is there, and not as it must be.
     """
-    name = options.names.updates
+    names = options.names.topics
     async with connected(options) as client:
-        cluster = await describe(client, name)
-        spec = updates_spec(options, len(cluster.brokers))
-        if name not in cluster.topics:
-            await create(options, spec)
-            cluster = await _until_there(client, name)
-        config = await configuration(options, name)
-        if faults := list(differences(spec, options, cluster.topics[name], config)):
-            raise WrongTopic(name, faults)
+        cluster = await describe(client, *names)
+        if missing := [name for name in names if name not in cluster.topics]:
+            if options.names.updates in missing and options.names.partition_map not in missing and partitions is None:
+                # Another number would be another home for every endpoint, and no room for some.
+                map_ = await read_map(options)
+                partitions = map_.head.partitions if map_ else None
+            wanted = specs(options, len(cluster.brokers), partitions)
+            await create(options, *(spec for spec in wanted if spec.name in missing))
+            cluster = await _until_there(client, names)
+        in_force = await configurations(options, *names)
+        for spec in specs(options, len(cluster.brokers)):
+            if faults := list(differences(spec, options, cluster.topics[spec.name], in_force[spec.name])):
+                raise WrongTopic(spec.name, faults)
         return cluster
 
 
-async def create(options: KafkaOptions, spec: TopicSpec) -> None:
-    """Make a topic; one that somebody else has just made is as good.
+async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
+    """Make topics; one that somebody else has just made is as good.
 
     Raises:
-        KafkaUnavailable: it could not be made.
+        KafkaUnavailable: one could not be made.
     """
-    new = NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config))
+    new = [NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config)) for spec in wanted]
     async with administering(options) as admin:
-        answer = await admin.create_topics([new])
-    for topic, code, *rest in answer.topic_errors:
+        answer = await admin.create_topics(new)
+    said = {topic: (code, rest[0] if rest else "") for topic, code, *rest in answer.topic_errors}
+    for spec in wanted:
+        code, reason = said[spec.name]
         kind = for_code(code)
         if code and kind is not TopicAlreadyExistsError:
-            said = (rest[0] if rest else "") or kind.__name__
-            raise KafkaUnavailable(options.bootstrap_servers, f"topic {topic} was not made: {said}")
+            why = f"topic {spec.name} was not made: {reason or kind.__name__}"
+            raise KafkaUnavailable(options.bootstrap_servers, why)
 
 
-async def configuration(options: KafkaOptions, topic: str) -> dict[str, str]:
-    """The settings of a topic as they are in force.
+async def configurations(options: KafkaOptions, *topics: str) -> dict[str, dict[str, str]]:
+    """The settings of each topic as they are in force.
 
     Raises:
         KafkaUnavailable: the cluster does not say.
     """
     async with administering(options) as admin:
-        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    found: dict[str, str] = {}
+        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in topics])
+    found: dict[str, dict[str, str]] = {}
     for answer in answers:
         for code, said, _kind, name, entries in answer.resources:
             if code:
                 raise KafkaUnavailable(options.bootstrap_servers, f"{name} cannot be described: {said or code}")
-            found |= {entry[0]: entry[1] for entry in entries}
+            found[name] = {entry[0]: entry[1] for entry in entries}
     return found
 
 
-async def _until_there(client: AIOKafkaClient, name: str) -> Cluster:
+async def _until_there(client: AIOKafkaClient, names: Sequence[str]) -> Cluster:
     for _ in range(50):
-        cluster = await describe(client, name)
-        if name in cluster.topics and all(part.leader >= 0 for part in cluster.topics[name].partitions.values()):
+        cluster = await describe(client, *names)
+        there = [cluster.topics[name] for name in names if name in cluster.topics]
+        if len(there) == len(names) and all(part.leader >= 0 for topic in there for part in topic.partitions.values()):
             return cluster
         await asyncio.sleep(0.1)
-    raise KafkaUnavailable("the cluster", f"topic {name} was made, and does not appear")
+    raise KafkaUnavailable("the cluster", f"the topics {', '.join(names)} were made, and do not all appear")

@@ -4,10 +4,11 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.settings import KafkaSettings
+from diem.protocol.endpoints import is_valid
 
 
 class Settings(KafkaSettings):
@@ -41,12 +42,15 @@ class Settings(KafkaSettings):
         description="Directory of the built page.",
         json_schema_extra={"shown_default": "client/dist of the repository"},
     )
-    mode: Literal["single", "x-broadcast", "x", "all-to-all"] = Field(
+    mode: Literal["single", "x-broadcast", "x", "all-to-all", "z-client", "z-proxy", "z-composite", "xz"] = Field(
         default="single", description="Scaling mode, for the page."
     )
     websocket_servers: list[dict[str, Any]] = Field(
         default=[{"port": 8101, "path": "/ws"}],
         description="WebSocket servers for the page, each with port and path, or with url.",
+    )
+    metadata_services: list[dict[str, Any]] = Field(
+        default=[], description="Metadata services for the page in mode z-client, each with port and path, or with url."
     )
     hosts: list[str] = Field(
         default=[], description="Further names of this service in Host headers; * allows any (behind a proxy only)."
@@ -57,6 +61,10 @@ class Settings(KafkaSettings):
     anonymous_reads: Literal["auto", "on", "off"] = Field(
         default="auto", description="Whether reading needs no key; auto: on a loopback address only."
     )
+    hot: list[str] = Field(
+        default=[],
+        description="Endpoints that all servers get in partitioned modes; counts when the partition map is made.",
+    )
     read_rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
     read_burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
     read_rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
@@ -66,9 +74,18 @@ class Settings(KafkaSettings):
     max_endpoints: int = Field(default=50_000, ge=1, description="Endpoints that the store may hold, gone ones too.")
     cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0, description="Bytes of datasets kept for readers.")
 
+    @field_validator("hot")
+    @classmethod
+    def _are_endpoints(cls, names: list[str]) -> list[str]:
+        if wrong := [name for name in names if not is_valid(name)]:
+            raise ValueError(f"not the name of an endpoint: {wrong[0]!r}")
+        return names
+
     @model_validator(mode="after")
     def _servers_are_complete(self) -> Self:
-        for server in self.websocket_servers:
-            if type(server.get("url")) is not str and type(server.get("port")) is not int:
-                raise ValueError("each of the WebSocket servers has a port and a path, or a url")
+        lists = {"WebSocket servers": self.websocket_servers, "metadata services": self.metadata_services}
+        for what, entries in lists.items():
+            for entry in entries:
+                if type(entry.get("url")) is not str and type(entry.get("port")) is not int:
+                    raise ValueError(f"each of the {what} has a port and a path, or a url")
         return self

@@ -12,7 +12,7 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import CompactArray, CompactBytes, CompactString, Int8, Int16, Int32, Schema, TaggedFields
 
 # Numbers of Kafka's protocol guide.
-_TOPIC, _GROUP, _CLUSTER = 2, 3, 4
+_TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 2, 3, 4, 5
 _ALLOW: Final = 3
 _PATTERNS: Final = {"literal": 3, "prefixed": 4}
 _OPERATIONS: Final = {"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
@@ -28,6 +28,7 @@ def rights(line: str) -> Iterator[Right]:
     """What a line of `kafka-acls.sh` allows; an option that is not known here ends the test."""
     said = _acls.parse_args(shlex.split(line))
     kinds = {_TOPIC: said.topic, _GROUP: said.group, _CLUSTER: "kafka-cluster" if said.cluster else None}
+    kinds[_TRANSACTIONAL_ID] = said.transactional_id
     ((kind, name),) = ((kind, name) for kind, name in kinds.items() if name is not None)
     pattern = _PATTERNS[said.resource_pattern_type]
     for operation in said.operation:
@@ -56,6 +57,7 @@ _acls.add_argument("--allow-principal", required=True)
 _acls.add_argument("--operation", action="append", required=True)
 _acls.add_argument("--resource-pattern-type", default="literal")
 _acls.add_argument("--group")
+_acls.add_argument("--transactional-id")
 _acls.add_argument("--cluster", action="store_true")
 _topics = _tool("kafka-topics.sh", "--create")
 _topics.add_argument("--partitions", type=int, required=True)

@@ -33,22 +33,26 @@ class Checks:
         self._logger = structlog.get_logger("publisher")
 
     async def same(self, avoid: Collection[int] = ()) -> dict[int, int]:
-        """The leader of each partition.
+        """The leader of each lane.
 
         Raises:
-            LogReplaced: the log is another one, or is gone.
+            LogReplaced: the log is another one, or is gone; or its map is.
             KafkaUnavailable: the brokers do not say; those to ``avoid`` are asked last.
         """
-        source, leaders = await self._log.look(avoid)
-        if source != self._progress.source:
-            raise LogReplaced("the topic is gone" if source is None else "the topic is another one")
+        place = await self._log.look(avoid)
+        for what, now, before in (
+            ("the log", place.source, self._progress.source),
+            ("the partition map", place.map, self._progress.map),
+        ):
+            if now != before:
+                raise LogReplaced(f"{what} is gone" if now is None else f"{what} is another one")
         # Fewer: a broker that does not know of the new ones yet.
-        if len(leaders) > len(self._progress.backlog.lanes):
-            raise LogReplaced(f"the topic has {len(leaders)} partitions now")
-        return leaders
+        if place.partitions > len(self._progress.backlog.lanes) - 1:
+            raise LogReplaced(f"the topic has {place.partitions} partitions now")
+        return place.leaders
 
     async def foreign(self) -> set[int]:
-        """Compare the ends of the partitions with our acknowledgements: those with records that are not ours.
+        """Compare the ends of the lanes with our acknowledgements: those with records that are not ours.
 
         Each is named once, however many records there are, and less and less often: somebody who keeps on writing
         cannot keep us busy.
@@ -69,7 +73,8 @@ class Checks:
             self._patience[number] = (times, now + PAUSE_S * (2**times - 1))
         if found:
             self._progress.foreign += len(found)
-            self._logger.warning("records that are not ours: sending partitions again", partitions=sorted(found))
+            names = [self._log.name(number) for number in sorted(found)]
+            self._logger.warning("records that are not ours: sending partitions again", partitions=names)
         return found
 
     def warn_of_another_store(self) -> None:
@@ -102,7 +107,9 @@ class Checks:
             stuck = {number: loop.time() - sent[number] for number in slow if sent.get(number, math.inf) < math.inf}
             moved = [n for n, seconds in stuck.items() if seconds > SLOW_S and now.get(n, -1) not in {-1, led.get(n)}]
             if any(stuck[number] > GIVE_UP_S for number in moved):
-                raise LeaderMoved(f"partitions {moved} have new leaders, and requests to the old ones hang")
+                raise LeaderMoved(
+                    f"{', '.join(map(self._log.name, moved))} have new leaders, and requests to the old ones hang"
+                )
             hanging = {led[number] for number in moved}
             for node in hanging:
                 left.add(node)

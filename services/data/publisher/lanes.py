@@ -1,4 +1,4 @@
-"""One request at a time to each partition, made of what is current when it is sent."""
+"""One request at a time to each lane, made of what is current when it is sent."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ from services.data.publisher.log import Log
 from services.data.publisher.progress import Progress
 
 MAX_RECORDS = 500
-"""Endpoints in one request to one partition."""
+"""Endpoints in one request."""
 
 
 class Lanes:
-    """Sends what the backlog holds; :meth:`run` once for each partition. Calls ``on_written()`` after each request."""
+    """Sends what the backlog holds; :meth:`run` once for each lane. Calls ``on_written()`` after each request."""
 
     def __init__(
         self, log: Log, progress: Progress, changes: ChangeMap, on_written: Callable[[], None] = lambda: None
@@ -26,18 +26,18 @@ class Lanes:
         # Whether the last requests of an earlier connection were written is not known: the first look compares nothing.
         self.ledgers = [Ledger() for _ in self._lanes]
         self.sent: dict[int, float] = {}
-        """Since when the request of a partition is under way, by the loop's clock."""
+        """Since when the request of a lane is under way, by the loop's clock."""
         self._on_written = on_written
         self._wake = [asyncio.Event() for _ in self._lanes]
         self._to_mark: set[int] = set()
 
-    def wake(self, partitions: Iterable[int]) -> None:
-        """These partitions have work."""
-        for partition in partitions:
-            self._wake[partition].set()
+    def wake(self, lanes: Iterable[int]) -> None:
+        """These lanes have work."""
+        for number in lanes:
+            self._wake[number].set()
 
     def mark(self) -> None:
-        """Write a mark to every partition as soon as it has everything that was accepted."""
+        """Write a mark to every lane as soon as it has everything that was accepted."""
         self._to_mark |= set(range(len(self._wake)))
         self.wake(self._to_mark)
 

@@ -1,15 +1,19 @@
-"""The updates topic as its one writer sees it: batches to a partition, end offsets, the source id. A thin shell."""
+"""The updates topics as their one writer sees them: batches to a lane, end offsets, the source id. A thin shell.
+
+A lane is a partition of the updates topic; the last one is the partition of the topic of hot updates.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
 from diem.kafka.connecting import connected
+from diem.kafka.ending import end, end_producer
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import MAX_MESSAGE_BYTES
@@ -28,23 +32,43 @@ PRODUCER: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 10_000,
 }
 """Settings of the producer (docs/protocol.md section 3); `diem check` looks at them."""
-END_WITHIN_S: Final = 1.0
 ASK_WITHIN_S: Final = 5.0
 
 
+class Place(NamedTuple):
+    """What the log and its map are in Kafka now."""
+
+    source: str | None
+    """Cluster and topics that positions belong to; None while one of the topics is not there."""
+    map: str | None
+    """The map's topic; None while it is not there."""
+    leaders: dict[int, int]
+    """The leader of each lane."""
+    partitions: int
+    """Of the updates topic."""
+
+
 class Log:
-    """An open topic. Make it with :func:`open_log`."""
+    """The open topics. Make it with :func:`open_log`."""
 
     def __init__(
-        self, topic: str, client: AIOKafkaClient, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer
+        self,
+        options: KafkaOptions,
+        lanes: int,
+        client: AIOKafkaClient,
+        producer: AIOKafkaProducer,
+        consumer: AIOKafkaConsumer,
     ) -> None:
-        self.topic = topic
+        self._names = options.names
+        self.topic = self._names.updates
+        self._lanes = [TopicPartition(self.topic, number) for number in range(lanes - 1)]
+        self._lanes.append(TopicPartition(self._names.hot, 0))
         # Not the producer's: on a connection of its own a question does not wait behind a request.
         self._client = client
         self._producer = producer
         self._consumer = consumer
 
-    async def write(self, partition: int, records: Sequence[tuple[bytes, bytes]]) -> tuple[int, int]:
+    async def write(self, lane: int, records: Sequence[tuple[bytes, bytes]]) -> tuple[int, int]:
         """Write as many of ``records`` (key, value) as fit into one request; at least the first.
 
         Returns:
@@ -59,14 +83,15 @@ class Log:
             if batch.append(key=key, value=value, timestamp=None) is None:
                 break
             count += 1
-        sending = await self._producer.send_batch(batch, self.topic, partition=partition)
+        topic, partition = self._lanes[lane]
+        sending = await self._producer.send_batch(batch, topic, partition=partition)
         written = await sending
         return (-1 if written is None else int(written.offset)), count
 
-    async def ends(self, partitions: Sequence[int]) -> dict[int, int]:
-        """The end offset of each partition that a broker leads; the others are left out."""
-        ends = await asyncio.gather(*(self._end_of(TopicPartition(self.topic, number)) for number in partitions))
-        return {number: end for number, end in zip(partitions, ends, strict=True) if end is not None}
+    async def ends(self, lanes: Sequence[int]) -> dict[int, int]:
+        """The end offset of each lane that a broker leads; the others are left out."""
+        ends = await asyncio.gather(*(self._end_of(self._lanes[number]) for number in lanes))
+        return {number: end for number, end in zip(lanes, ends, strict=True) if end is not None}
 
     async def _end_of(self, partition: TopicPartition) -> int | None:
         # One by one: asked together, a partition without a leader would hold up the answer for all.
@@ -75,16 +100,28 @@ class Log:
                 return int((await self._consumer.end_offsets([partition]))[partition])
         return None
 
-    async def look(self, avoid: Collection[int] = ()) -> tuple[str | None, dict[int, int]]:
-        """The id of the log (None when there is no topic now), and the leader of each partition.
+    def name(self, lane: int) -> str:
+        """The partition of a lane, as people call it."""
+        return f"{self._lanes[lane].topic}/{self._lanes[lane].partition}"
+
+    async def look(self, avoid: Collection[int] = ()) -> Place:
+        """Where the log is now.
 
         Raises:
             KafkaUnavailable: the brokers do not say. Those to ``avoid`` are asked last.
         """
-        cluster = await describe(self._client, self.topic, avoid=avoid)
-        topic = cluster.topics.get(self.topic)
-        leaders = {number: part.leader for number, part in topic.partitions.items()} if topic else {}
-        return cluster.source(self.topic), leaders
+        cluster = await describe(self._client, *self._names.topics, avoid=avoid)
+        found = {
+            (topic.name, number): part.leader
+            for topic in cluster.topics.values()
+            for number, part in topic.partitions.items()
+        }
+        return Place(
+            source=cluster.source(*self._names.log),
+            map=cluster.source(self._names.partition_map),
+            leaders={number: found[part] for number, part in enumerate(self._lanes) if part in found},
+            partitions=sum(topic == self._names.updates for topic, _ in found),
+        )
 
     def leave(self, node: int) -> None:
         """Cut the producer's connection to a broker that hangs: what is under way there goes to its new leader.
@@ -99,8 +136,8 @@ class Log:
 
 
 @asynccontextmanager
-async def open_log(options: KafkaOptions) -> AsyncIterator[Log]:
-    """The updates topic, open for one writer.
+async def open_log(options: KafkaOptions, lanes: int) -> AsyncIterator[Log]:
+    """The topics, open for one writer, with so many lanes.
 
     Raises:
         KafkaError, TimeoutError: the brokers are not there.
@@ -115,23 +152,7 @@ async def open_log(options: KafkaOptions) -> AsyncIterator[Log]:
             await producer.start()
             await consumer.start()
             opening.reschedule(None)
-            yield Log(options.names.updates, client, producer, consumer)
+            yield Log(options, lanes, client, producer, consumer)
     finally:
-        await _end(producer, consumer)
-
-
-async def _end(producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
-    """End both at once. What is under way is sent again by whoever comes next: to wait for it would only hold that up.
-
-    The producer's own ``stop()`` waits for every request, which a broker that hangs does not answer for 40 s; and until
-    then it would repeat them, beside its successor.
-    """
-    producer._closed = True  # noqa: SLF001  # there is no public way to end it without waiting
-    for ending in (producer._sender.close, producer.client.close, consumer.stop):  # noqa: SLF001
-        # In a task of its own: these end with the CancelledError of what they have themselves cancelled.
-        task = asyncio.ensure_future(ending())
-        await asyncio.wait([task], timeout=END_WITHIN_S)
-        if not task.done():
-            task.cancel()
-        elif not task.cancelled():
-            task.exception()  # whatever it is, the client is given up
+        await end_producer(producer)
+        await end(consumer.stop)

@@ -7,7 +7,7 @@ from services.data.publisher.backlog import Backlog
 
 
 class LogReplaced(DiemError):
-    """The topic is another one than before, has more partitions, or is gone: what it lacks is found out anew."""
+    """A topic is another one than before, has more partitions, or is gone: what it lacks is found out anew."""
 
 
 class LeaderMoved(DiemError):
@@ -21,6 +21,8 @@ class Progress:
     """How far one log is; it outlives the connections to it."""
 
     source: str
+    map: str | None
+    """The topic that the map was read from; None if it is to be read before anything is published."""
     backlog: Backlog
     repeat: bool
     """Whether everything is to be sent again, spread over a minute: another process published here before."""

@@ -5,7 +5,11 @@ import random
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+import structlog
+
 from diem.fanout.changes import ChangeMap
+from diem.kafka.partition_map import MapReader
+from diem.kafka.topics import check_room
 from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes
 from services.data.publisher.log import Log
@@ -41,6 +45,11 @@ class PublishedStore(Protocol):
         ...
 
 
+def names(store: PublishedStore) -> list[bytes]:
+    """All endpoints of a store, in the order of their latest changes."""
+    return [change.endpoint for change in store.changes.after(0, len(store.changes))]
+
+
 class Publication:
     """One connection's worth of publishing. Every task of it ends with an exception, and all end then."""
 
@@ -49,12 +58,18 @@ class Publication:
         store: PublishedStore,
         progress: Progress,
         log: Log,
+        reader: MapReader,
+        *,
         new: asyncio.Event,
         on_written: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._progress = progress
         self._backlog = progress.backlog
+        self._log = log
+        self._reader = reader
+        self._map_changed = asyncio.Event()
+        reader.on_changed = self._map_changed.set
         self._new = new
         self._lanes = Lanes(log, progress, store.changes, on_written)
         self._checks = Checks(log, progress, self._lanes)
@@ -64,6 +79,7 @@ class Publication:
 
         Raises:
             LogReplaced: start over with another log.
+            WrongTopic: the map uses partitions that the log has not.
             KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: connect again.
         """
         for lane in self._backlog.lanes:
@@ -73,6 +89,7 @@ class Publication:
         self._checks.warn_of_another_store()
         work = [self._lanes.run(number) for number in range(len(self._backlog.lanes))]
         work += [self._take_in(), self._mark(), self._check(), self._look(), self._keep(), self._passes()]
+        work += [self._reader.run(), self._follow()]
         tasks = [asyncio.create_task(one) for one in (*work, self._checks.watch_leaders())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -91,8 +108,20 @@ class Publication:
                 await asyncio.sleep(0)
             await self._new.wait()
 
+    async def _follow(self) -> None:
+        """Write by a newer map as soon as all of it was read."""
+        while True:
+            await self._map_changed.wait()
+            self._map_changed.clear()
+            newer = self._reader.map
+            if newer is None or not self._reader.caught_up or newer == self._backlog.map:
+                continue
+            check_room(self._log.topic, len(self._backlog.lanes) - 1, newer)
+            self._lanes.wake(self._backlog.follow(newer, names(self._store)))
+            structlog.get_logger("publisher").info("following another map", **newer.head._asdict())
+
     async def _mark(self) -> None:
-        """Say in every partition that it has all that was accepted: what a bridge's beats stand on."""
+        """Say in every lane that it has all that was accepted: what a bridge's beats stand on."""
         while True:
             self._lanes.mark()
             await asyncio.sleep(MARK_EVERY_S)
@@ -108,8 +137,8 @@ class Publication:
             await self._compare()
 
     async def _compare(self) -> None:
-        if partitions := await self._checks.foreign():
-            self._repeat([name for name in self._names() if self._backlog.home(name) in partitions])
+        if lanes := await self._checks.foreign():
+            self._repeat([name for name in names(self._store) if not lanes.isdisjoint(self._backlog.homes(name))])
 
     async def _keep(self) -> None:
         while True:
@@ -128,14 +157,11 @@ class Publication:
             await self._pass(PASS_SPREAD_S)
 
     async def _pass(self, seconds: float) -> None:
-        names = self._names()
-        share = max(1, round(len(names) * TICK_S / seconds))
-        for start in range(0, len(names), share):
-            self._repeat(names[start : start + share])
+        all_ = names(self._store)
+        share = max(1, round(len(all_) * TICK_S / seconds))
+        for start in range(0, len(all_), share):
+            self._repeat(all_[start : start + share])
             await asyncio.sleep(TICK_S)
 
-    def _repeat(self, names: Collection[bytes]) -> None:
-        self._lanes.wake(self._backlog.again(names))
-
-    def _names(self) -> list[bytes]:
-        return [change.endpoint for change in self._store.changes.after(0, len(self._store.changes))]
+    def _repeat(self, endpoints: Collection[bytes]) -> None:
+        self._lanes.wake(self._backlog.again(endpoints))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,19 +10,18 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.connecting import connected
 from diem.kafka.errors import WrongTopic
-from diem.kafka.metadata import Cluster, describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import ensure
+from diem.kafka.partition_map import MapReader
 from diem.process import metrics
 from diem.process.backoff import full_jitter
 from diem.process.faults import ConfigurationError
 from diem.process.metrics import Sample
+from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
 from services.data.publisher.progress import LogReplaced, Progress
-from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore
+from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore, names
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
@@ -33,12 +32,14 @@ REFUSE_WITHIN_S: Final = 15.0
 class Publisher:
     """Keeps the updates topic current with a store. Call :meth:`changed` after every commit; :meth:`run` does the work.
 
-    The process that runs this has the store to itself, so that a store has one publisher.
+    The process that runs this has the store to itself, so that a store has one publisher. The endpoints ``hot`` are in
+    the topic that every bridge reads, if the partition map is yet to be made.
     """
 
-    def __init__(self, store: PublishedStore, options: KafkaOptions) -> None:
+    def __init__(self, store: PublishedStore, options: KafkaOptions, hot: Collection[str] = ()) -> None:
         self._store = store
         self._options = options
+        self._hot = hot
         self._new = asyncio.Event()
         self._progress: Progress | None = None
         self._log = structlog.get_logger("publisher")
@@ -65,7 +66,6 @@ class Publisher:
         loop = asyncio.get_running_loop()
         started, attempt = loop.time(), 0
         while True:
-            early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
             written = self._written
             try:
                 await self._publish()
@@ -73,27 +73,35 @@ class Publisher:
                 self._log.warning("starting over", reason=str(error))
             except Exception as error:
                 # Later than at the start, what is wrong may be put right while the REST service goes on.
+                early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
                 if early and isinstance(error, ConfigurationError):
                     raise
                 self._failed(error)
                 if isinstance(error, WrongTopic):
+                    self._read_map_again()
                     await asyncio.sleep(CHECK_EVERY_S)
             attempt = 0 if self._written > written else attempt + 1
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
 
     async def _publish(self) -> None:
         """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
-        cluster = await self._cluster()
-        topic = cluster.topics[self._options.names.updates]
-        progress = self._continue(str(cluster.source(topic.name)), len(topic.partitions))
+        found = await topics.find(self._options, self._hot, self._progress)
+        progress = self._continue(found)
         # Those that the cluster counts as alive: a broker that hangs would hold up whoever connects to it first.
-        alive = ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
-        async with open_log(replace(self._options, bootstrap_servers=alive)) as log:
+        alive = ",".join(f"{host}:{port}" for host, port in found.cluster.brokers.values())
+        options = replace(self._options, bootstrap_servers=alive)
+        async with open_log(options, len(progress.backlog.lanes)) as log:
             self.opened += 1
             try:
-                await Publication(self._store, progress, log, self._new, self._wrote).run()
+                reader = MapReader(options)
+                await Publication(self._store, progress, log, reader, new=self._new, on_written=self._wrote).run()
             finally:
                 self.publishing = False
+
+    def _read_map_again(self) -> None:
+        """Nothing more by the map from before: it may be the newer one for which the topic is wrong."""
+        if self._progress is not None:
+            self._progress.map = None
 
     def _wrote(self) -> None:
         # Only now: that a topic can be opened does not mean that it can be written to.
@@ -102,25 +110,21 @@ class Publisher:
             self.publishing, self.failure = True, None
             self._log.info("publishing", topic=self._options.names.updates, source=self._progress.source, lag=self.lag)
 
-    async def _cluster(self) -> Cluster:
-        """The cluster with our topic, which is made or compared unless it is the one that was published to before."""
-        name = self._options.names.updates
-        if self._progress is not None:
-            async with connected(self._options) as client:
-                cluster = await describe(client, name)
-            if cluster.source(name) == self._progress.source:
-                return cluster
-        return await ensure(self._options)
-
-    def _continue(self, source: str, partitions: int) -> Progress:
+    def _continue(self, found: topics.Topics) -> Progress:
         old = self._progress
-        if old is not None and old.source == source and len(old.backlog.lanes) == partitions:
+        if old is not None and old.source == found.source and len(old.backlog.lanes) == found.partitions + 1:
+            old.map = found.map_source
+            old.backlog.follow(found.map, names(self._store))
             return old
+        topics.warn(self._options, self._hot, found)
         kept = self._store.cursor
         # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
-        cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == source else 0
-        stranger = kept is None or kept.source != source
-        self._progress = Progress(source, Backlog(partitions, cursor), repeat=cursor > 0, stranger=stranger)
+        cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == found.source else 0
+        # If only the hot topic is another one, the store has published here all the same.
+        ours = str(found.cluster.source(self._options.names.updates))
+        stranger = kept is None or not kept.source.startswith(ours)
+        backlog = Backlog(found.partitions, cursor, found.map)
+        self._progress = Progress(found.source, found.map_source, backlog, repeat=cursor > 0, stranger=stranger)
         if old is not None:
             self._progress.published, self._progress.foreign = old.published, old.foreign
         return self._progress
@@ -148,6 +152,7 @@ class Publisher:
             "failure": self.failure,
             "topic": self._options.names.updates,
             "source": progress.source if progress else None,
+            "epoch": progress.backlog.map.head.epoch if progress else None,
             "lag": self.lag,
             "published": progress.published if progress else 0,
             "foreign": progress.foreign if progress else 0,

@@ -14,8 +14,8 @@ from schemathesis.schemas import BaseSchema
 from starlette.types import Receive, Scope, Send
 
 from diem.process.auth import SharedKey
+from diem.process.plan import Rate
 from services.data.api import Api, ApiOptions, openapi
-from services.data.api.plan import Rate
 from services.data.store import Store
 
 KEY = "a-write-key-of-the-tests"

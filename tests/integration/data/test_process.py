@@ -12,9 +12,9 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 
+from diem.links import http as server_module
+from diem.links.http import make_server
 from diem.protocol import feed
-from services.data import server as server_module
-from services.data.server import make_server
 from tests.integration.data.process import DataProcess, bulk, serving, start
 
 TWO_MARKETS = """

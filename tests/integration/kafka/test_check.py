@@ -17,8 +17,10 @@ import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import TopicSpec, configuration, create, ensure, updates_spec
+from diem.kafka.topics import TopicSpec, configurations, create, ensure, specs, updates_spec
 
 ROOT = Path(__file__).parents[3]
 WITHIN_S = 15.0
@@ -90,7 +92,7 @@ async def test_a_topic_that_deletes_and_has_few_partitions_is_named_and_its_comm
 ) -> None:
     good = updates_spec(options, 1)
     wrong = {**good.config, "cleanup.policy": "compact,delete"}
-    await create(options, TopicSpec(good.name, 5, 1, wrong))
+    await create(options, TopicSpec(good.name, 5, 1, wrong), *specs(options, 1)[1:])
     said = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
     assert said.code == 1
     assert said.rules["fault"] == ["cleanup policy", "enough partitions"]
@@ -148,30 +150,35 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
 
 
 async def test_topics_are_created_once_and_compared_after(options: KafkaOptions, tmp_path: Path) -> None:
-    name = options.names.updates
+    names, sizes = options.names.topics, ("12 partitions", "1 partition", "1 partition")
     first = await diem(tmp_path, "topics", *where(options))
-    assert (first.code, first.out) == (0, f"{name} created: 12 partitions, 1 replica\n")
+    made = [f"{name} created: {size}, 1 replica" for name, size in zip(names, sizes, strict=True)]
+    assert (first.code, first.out.splitlines()) == (0, made)
     second = await diem(tmp_path, "topics", *where(options))
-    assert (second.code, second.out) == (0, f"{name} is as it must be: 12 partitions, 1 replica\n")
+    assert (second.code, second.out.splitlines()) == (0, [line.replace("created", "is as it must be") for line in made])
     other = await diem(tmp_path, "topics", *where(options), "--partitions", "7")
     assert other.code == 2
     assert "it has 12 partitions, 7 are configured" in other.err
 
 
-async def test_a_topic_made_from_the_printed_line_is_accepted(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOptions, tmp_path: Path) -> None:
     said = await diem(tmp_path, "topics", "--print", *where(options), "--partitions", "8", "--replication", "1")
     assert said.code == 0
-    (line,) = [each for each in said.out.splitlines() if each.startswith("kafka-topics.sh")]
-    words = shlex.split(line)
-    assert words[:4] == ["kafka-topics.sh", "--bootstrap-server", options.bootstrap_servers, "--create"]
-    (name,), (count,), (copies,) = (after(line, o) for o in ("--topic", "--partitions", "--replication-factor"))
-    config = dict(text.split("=", 1) for text in after(line, "--config"))
-    await create(options, TopicSpec(name, int(count), int(copies), config))
+    wanted = specs(options, 1)
+    for line in (each for each in said.out.splitlines() if each.startswith("kafka-topics.sh")):
+        words = shlex.split(line)
+        assert words[:4] == ["kafka-topics.sh", "--bootstrap-server", options.bootstrap_servers, "--create"]
+        (name,), (count,), (copies,) = (after(line, o) for o in ("--topic", "--partitions", "--replication-factor"))
+        config = dict(text.split("=", 1) for text in after(line, "--config"))
+        await create(options, TopicSpec(name, int(count), int(copies), config))
+    async with connected(options) as client:
+        cluster = await describe(client, *options.names.topics)
+    assert [len(cluster.topics[each.name].partitions) for each in wanted] == [8, 1, 1]
 
-    cluster = await ensure(replace(options, partitions=8))
-    assert len(cluster.topics[options.names.updates].partitions) == 8
-    in_force = await configuration(options, name)
-    assert {key: in_force[key] for key in updates_spec(options, 1).config} == dict(updates_spec(options, 1).config)
+    await ensure(replace(options, partitions=8))
+    in_force = await configurations(options, *options.names.topics)
+    for each in wanted:
+        assert {key: in_force[each.name][key] for key in each.config} == dict(each.config)
 
 
 async def test_lines_are_printed_without_any_cluster(tmp_path: Path) -> None:

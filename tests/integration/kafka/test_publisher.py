@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 
 import pytest
@@ -15,10 +15,13 @@ from diem.fanout.changes import ChangeMap
 from diem.kafka.admin import administering
 from diem.kafka.errors import WrongTopic
 from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import ensure_map, read_map, write_map
 from diem.kafka.topics import create, ensure, updates_spec
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
 from diem.protocol.partitions import partition_of
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher, publication
+from services.data.publisher import publisher as publisher_module
 from services.data.store.cursor import Cursor
 
 START = 1_700_000_000_000
@@ -46,8 +49,8 @@ class MemoryStore:
 
 
 @contextlib.asynccontextmanager
-async def publishing(store: MemoryStore, options: KafkaOptions) -> AsyncIterator[Publisher]:
-    publisher = Publisher(store, options)
+async def publishing(store: MemoryStore, options: KafkaOptions, hot: Collection[str] = ()) -> AsyncIterator[Publisher]:
+    publisher = Publisher(store, options, hot)
     task = asyncio.create_task(publisher.run())
     try:
         yield publisher
@@ -58,38 +61,51 @@ async def publishing(store: MemoryStore, options: KafkaOptions) -> AsyncIterator
 
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
-    """The version of the last record of every key: what compaction would keep."""
+    """The version of the last record of every key: what compaction would keep; each is where its hash says."""
     found: dict[bytes, int] = {}
-    async for partition, partitions, key, value in everything(options):
-        assert partition_of(key, partitions) == partition
-        version = version_of(key, value)
-        assert version is not None
-        found[key] = version
+    log = await everything(options)
+    partitions = len(log) - 1
+    for (topic, number), versions in log.items():
+        assert not versions or topic == options.names.updates
+        assert {partition_of(key, partitions) for key in versions} <= {number}
+        found |= versions
     return found
 
 
-async def homes(options: KafkaOptions) -> dict[bytes, int]:
-    """The partition of the last record of every key."""
-    return {key: partition async for partition, _, key, _ in everything(options)}
-
-
-async def everything(options: KafkaOptions) -> AsyncIterator[tuple[int, int, bytes, bytes]]:
-    """Partition, number of partitions, key and value of every update, old partitions first."""
-    topic = options.names.updates
+async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes, int]]:
+    """The version of the last record of every key in each partition of updates, and of hot updates."""
     cluster = await ensure(options)
     consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
     await consumer.start()
     try:
-        parts = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
+        parts = [TopicPartition(name, n) for name in options.names.log for n in cluster.topics[name].partitions]
         consumer.assign(parts)
         ends = await consumer.end_offsets(parts)
+        found: dict[tuple[str, int], dict[bytes, int]] = {(part.topic, part.partition): {} for part in parts}
         for part in parts:
             while await consumer.position(part) < ends[part]:
                 for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
                     if record.key != MARK_KEY:
-                        yield part.partition, len(parts), record.key, record.value
+                        version = version_of(record.key, record.value)
+                        assert version is not None
+                        found[part.topic, part.partition][record.key] = version
+        return found
     finally:
         await consumer.stop()
+
+
+async def places(options: KafkaOptions, name: str) -> dict[int, int]:
+    """The versions of an endpoint by partition; ``HOT`` stands for the topic of hot updates."""
+    log = await everything(options)
+    places = {HOT if topic == options.names.hot else number: found for (topic, number), found in log.items()}
+    return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}
+
+
+async def until_placed(options: KafkaOptions, name: str, expected: dict[int, int], within: float = 20.0) -> None:
+    limit = time.monotonic() + within
+    while (found := await places(options, name)) != expected:
+        assert time.monotonic() < limit, (found, expected)
+        await asyncio.sleep(0.05)
 
 
 async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float = 20.0) -> None:
@@ -127,12 +143,14 @@ async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
         await until(lambda: publisher.publishing)
         await consumer.start()
         try:
-            consumer.assign([TopicPartition(kafka_options.names.updates, number) for number in range(4)])
-            marks = dict.fromkeys(range(4), 0)
+            lanes = [TopicPartition(kafka_options.names.updates, number) for number in range(4)]
+            lanes.append(TopicPartition(kafka_options.names.hot, 0))
+            consumer.assign(lanes)
+            marks = dict.fromkeys(lanes, 0)
             async with asyncio.timeout(20):
                 while min(marks.values()) < 3:
                     for part, records in (await consumer.getmany(timeout_ms=200)).items():
-                        marks[part.partition] += sum(record.key == MARK_KEY for record in records)
+                        marks[part] += sum(record.key == MARK_KEY for record in records)
         finally:
             await consumer.stop()
         assert publisher.status()["published"] == 0, "marks are not updates"
@@ -227,7 +245,7 @@ async def test_without_kafka_it_waits_and_says_so() -> None:
         assert publisher.lag == 1
 
 
-async def test_more_partitions_are_noticed_and_taken_into_use(
+async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_them(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
@@ -236,17 +254,21 @@ async def test_more_partitions_are_noticed_and_taken_into_use(
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
     await create(kafka_options, updates_spec(kafka_options, 1))
-    async with publishing(store, options) as publisher:
-        await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
-        async with administering(options) as admin:
-            await admin.create_partitions({options.names.updates: NewPartitions(8)})
-        await until(lambda: publisher.opened == 2 and publisher.publishing)
-        store.put(*(f"/new/{n}" for n in range(50)))
-        publisher.changed()
-        limit = time.monotonic() + 20
-        while (found := await homes(options)) != {name: partition_of(name, 8) for name in store.versions}:
-            assert time.monotonic() < limit, found
-            await asyncio.sleep(0.1)
+    with structlog.testing.capture_logs() as said:
+        async with publishing(store, options) as publisher:
+            await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
+            async with administering(options) as admin:
+                await admin.create_partitions({options.names.updates: NewPartitions(8)})
+            await until(lambda: publisher.opened == 2 and publisher.publishing)
+            store.put(*(f"/new/{n}" for n in range(50)))
+            publisher.changed()
+            await until(lambda: publisher.lag == 0)
+            log = await everything(options)
+            written = {key: number for (_, number), versions in log.items() for key in versions}
+            assert written == {name: partition_of(name, 4) for name in store.versions}
+            await write_map(options, {b"/e/1": encode_entry(Entry(7))}, Head(4, 1))
+            await until_placed(options, "/e/1", {partition_of(b"/e/1", 4): START + 2, 7: START + 2})
+    assert [(line["partitions"], line["used"]) for line in said if "more partitions" in line["event"]] == [(8, 4)]
 
 
 async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_options: KafkaOptions) -> None:
@@ -269,3 +291,126 @@ async def test_a_topic_that_cannot_take_its_batches_as_they_are_is_refused(
     with pytest.raises(WrongTopic, match=next(iter(change))):
         async with asyncio.timeout(20):
             await Publisher(MemoryStore(), kafka_options).run()
+
+
+async def test_hot_endpoints_are_in_the_hot_topic_and_nowhere_else(kafka_options: KafkaOptions) -> None:
+    store = MemoryStore()
+    store.put("/hot", "/cold", "/hot")
+    async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
+        await until_placed(kafka_options, "/hot", {HOT: START + 3})
+        await until_placed(kafka_options, "/cold", {partition_of(b"/cold", 4): START + 2})
+        assert publisher.status()["epoch"] == 0
+        await until(lambda: publisher.lag == 0)
+    assert await read_map(kafka_options) == PartitionMap(Head(4, 0, Phase.STABLE), {b"/hot": Entry(HOT)})
+
+
+async def test_what_is_configured_to_be_hot_changes_no_map_that_is_there(kafka_options: KafkaOptions) -> None:
+    first = await ensure_map(kafka_options, 4, ["/first"])
+    store = MemoryStore()
+    store.put("/first", "/second")
+    with structlog.testing.capture_logs() as said:
+        async with publishing(store, kafka_options, hot=["/second"]):
+            await until_placed(kafka_options, "/first", {HOT: START + 1})
+            await until_placed(kafka_options, "/second", {partition_of(b"/second", 4): START + 2})
+    (line,) = [line for line in said if "hot" in line["event"]]
+    assert (line["not_hot"], line["not_configured"]) == (["/second"], ["/first"])
+    assert await read_map(kafka_options) == first
+
+
+async def test_a_newer_map_brings_the_current_update_to_where_the_endpoint_is_now(kafka_options: KafkaOptions) -> None:
+    store = MemoryStore()
+    store.put("/a", "/b", "/a")
+    home = partition_of(b"/a", 4)
+    target = (home + 1) % 4
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        await write_map(kafka_options, {b"/a": encode_entry(Entry(home, target))}, Head(4, 1, Phase.PREPARE))
+        await until_placed(kafka_options, "/a", {home: START + 3, target: START + 3})
+        assert publisher.status()["epoch"] == 1
+        store.put("/a")
+        publisher.changed()
+        await until_placed(kafka_options, "/a", {home: START + 4, target: START + 4})
+        await write_map(kafka_options, {b"/a": encode_entry(Entry(home, target))}, Head(4, 1, Phase.RETIRE))
+        await write_map(
+            kafka_options, {b"/a": encode_entry(Entry(target)), b"/b": encode_entry(Entry(HOT))}, Head(4, 2)
+        )
+        await until_placed(kafka_options, "/b", {partition_of(b"/b", 4): START + 2, HOT: START + 2})
+        store.put("/a", "/b")
+        publisher.changed()
+        await until_placed(kafka_options, "/a", {home: START + 4, target: START + 5})
+        await until_placed(kafka_options, "/b", {partition_of(b"/b", 4): START + 2, HOT: START + 6})
+        await until(lambda: publisher.lag == 0)
+        assert publisher.status()["foreign"] == 0
+
+
+async def test_a_map_that_was_deleted_is_made_again_as_it_was(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    store = MemoryStore()
+    store.put("/a")
+    async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
+        await until_log_is(store, kafka_options)
+        await write_map(kafka_options, {b"/a": encode_entry(Entry(2))}, Head(4, 5))
+        await until(lambda: publisher.status()["epoch"] == 5)
+        published = publisher.status()["published"]
+        async with administering(kafka_options) as admin:
+            await admin.delete_topics([kafka_options.names.partition_map])
+        await until(lambda: publisher.opened == 2 and publisher.publishing)
+        expected = PartitionMap(Head(4, 5), {b"/a": Entry(2), b"/hot": Entry(HOT)})
+        assert await read_map(kafka_options) == expected
+        store.put("/a")
+        publisher.changed()
+        await until(lambda: (store.cursor and store.cursor.sequence) == 2)
+        assert (await places(kafka_options, "/a"))[2] == START + 2
+        assert publisher.status()["published"] <= published + 2, "the log is the same: it has everything"
+
+
+async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    store = MemoryStore()
+    store.put("/hot", "/cold")
+    with structlog.testing.capture_logs() as said:
+        async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
+            await until_placed(kafka_options, "/hot", {HOT: START + 1})
+            await until(lambda: store.cursor is not None)
+            async with administering(kafka_options) as admin:
+                await admin.delete_topics([kafka_options.names.hot])
+            await until(lambda: publisher.opened == 2 and publisher.lag == 0)
+            await until_placed(kafka_options, "/hot", {HOT: START + 1})
+    assert not [line for line in said if "never published" in line["event"]]
+
+
+async def test_a_topic_with_fewer_partitions_than_the_map_is_refused_with_what_to_do(
+    kafka_options: KafkaOptions,
+) -> None:
+    await ensure(kafka_options)
+    await ensure_map(kafka_options, 6)
+    topic = kafka_options.names.updates
+    remedy = f"partition map uses 6: kafka-topics.sh --alter --topic {topic} --partitions 6"
+    with pytest.raises(WrongTopic, match=remedy):
+        async with asyncio.timeout(20):
+            await Publisher(MemoryStore(), kafka_options).run()
+
+
+async def test_a_map_that_outgrows_the_topic_stops_the_publishing_until_the_topic_has_grown(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "CHECK_EVERY_S", 0.2)
+    options = replace(kafka_options, partitions=None)
+    store = MemoryStore()
+    store.put("/a")
+    await ensure(kafka_options)
+    async with publishing(store, options) as publisher:
+        await until_log_is(store, options)
+        await write_map(options, {b"/a": encode_entry(Entry(5))}, Head(4, 1))
+        await until(lambda: "it has 4 partitions, the partition map uses 6" in (publisher.failure or ""))
+        opened = publisher.opened
+        store.put("/a")
+        publisher.changed()
+        async with administering(options) as admin:
+            await admin.create_partitions({options.names.updates: NewPartitions(6)})
+        await until_placed(options, "/a", {partition_of(b"/a", 4): START + 1, 5: START + 2})
+        assert publisher.opened == opened + 1, "nothing was published by the old map meanwhile"

@@ -18,11 +18,15 @@ from aiokafka.errors import TopicAuthorizationFailedError
 
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
+from diem.kafka.assignment import read_assignment
 from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
+from diem.kafka.partition_map import read_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
+from diem.protocol.assignment import Owner, client_id
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
 from tests.integration.data.process import bulk
 from tests.support.bridging import Heard, until
 from tests.support.ports import free_port
@@ -34,6 +38,7 @@ ROOT: Final = Path(__file__).parents[3]
 TOPIC: Final = "diem.updates"
 ROLES: Final = {"data": "data-service", "bridge": "bridge", "check": "auditor", "metadata": "metadata"}
 """Who logs in for which role of `diem topics --print`."""
+OWNER: Final = Owner("b001", "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:8101/ws")
 
 
 class Service:
@@ -149,16 +154,16 @@ async def printed(kafka: SecureKafka) -> list[str]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def topic_line(secure: SecureKafka) -> str:
-    """The line that makes the topic."""
-    (line,) = [line for line in await printed(secure) if line.startswith("kafka-topics.sh")]
-    return line
+async def topic_lines(secure: SecureKafka) -> list[str]:
+    """The lines that make the topics."""
+    return [line for line in await printed(secure) if line.startswith("kafka-topics.sh")]
 
 
 @pytest.fixture
-async def topic(secure: SecureKafka, topic_line: str) -> str:
-    """The topic, made by somebody who may."""
-    await secure.make_topic(topic_line)
+async def topic(secure: SecureKafka, topic_lines: list[str]) -> str:
+    """The updates topic, made with the others by somebody who may."""
+    for line in topic_lines:
+        await secure.make_topic(line)
     return TOPIC
 
 
@@ -190,7 +195,9 @@ async def both(directory: Path, kafka: SecureKafka, **other: object) -> AsyncIte
         SharedKey.create(directory / name)
     sources = directory / "diem.toml"
     sources.write_text("")
-    own = {"DIEM_DATA_PORT": "0", "DIEM_DATA_CONFIG": str(sources)} | kafka.environment("data-service", **other)
+    own = {"DIEM_DATA_PORT": "0", "DIEM_DATA_CONFIG": str(sources), "DIEM_DATA_HOT": '["/south"]'} | kafka.environment(
+        "data-service", **other
+    )
     async with (
         running(DataService, "data", directory, **own) as data,
         running(Bridge, "bridge", directory, **kafka.environment("bridge", **other)) as bridge,
@@ -199,14 +206,16 @@ async def both(directory: Path, kafka: SecureKafka, **other: object) -> AsyncIte
 
 
 async def test_updates_pass_from_the_data_service_to_a_server_by_printed_rights_alone(
-    secure: SecureKafka, topic_line: str, tmp_path: Path
+    secure: SecureKafka, topic_lines: list[str], tmp_path: Path
 ) -> None:
-    await secure.delete_topic(TOPIC)
+    for name in secure.plain.names.topics:
+        await secure.delete_topic(name)
     heard = Heard()
     async with both(tmp_path, secure) as (data, bridge):
         await bridge.says(f"topic {TOPIC} does not exist")
         await data.says(f"topic {TOPIC} was not made: Authorization failed")
-        await secure.make_topic(topic_line)
+        for line in topic_lines:
+            await secure.make_topic(line)
         await data.put("/north", 1.0)
         async with bridge.reading(heard):
             await until(lambda: heard.state.caught_up and "/north" in heard.names, within=15)
@@ -215,8 +224,26 @@ async def test_updates_pass_from_the_data_service_to_a_server_by_printed_rights_
             await data.until("/status", lambda answer: answer.json()["publisher"]["lag"] == 0)
             # Rights to the group are used, too.
             await until_marked(secure)
+        # The publisher has made the map, and its other readers may read it.
+        for user in ("bridge", "metadata"):
+            assert await read_map(secure.options(user)) == PartitionMap(Head(12, 0), {b"/south": Entry(HOT)})
         assert not data.tracebacks
         assert not bridge.tracebacks
+
+
+async def test_bridges_share_a_group_and_the_metadata_service_sees_it(secure: SecureKafka, topic: str) -> None:
+    options = secure.options("bridge")
+    group = options.names.z_group(1)
+    member = AIOKafkaConsumer(topic, group_id=group, client_id=client_id(OWNER), **options.client_arguments())
+    await member.start()
+    try:
+        assert len(member.assignment()) == 12
+        async with administering(secure.options("metadata")) as admin:
+            clone = await read_assignment(admin, group, topic)
+        assert clone.members == {OWNER.server: OWNER}
+        assert clone.owners == dict.fromkeys(range(12), OWNER.server)
+    finally:
+        await member.stop()
 
 
 async def until_marked(kafka: SecureKafka) -> None:
@@ -241,6 +268,8 @@ async def test_nobody_may_do_more_than_is_printed(secure: SecureKafka, topic: st
             await producer.send_and_wait(topic, b"{}", b"/forged")
     finally:
         await producer.stop()
+    with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
+        await write_map(secure.options("bridge"), {}, Head(1, 1))
     consumer = AIOKafkaConsumer(**secure.options("data-service").client_arguments(), auto_offset_reset="earliest")
     await consumer.start()
     try:

@@ -14,6 +14,7 @@ from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
 
 UPDATES = "diem.updates"
+BESIDE = ("diem.updates.hot", "diem.partition-map")
 BROKER = {
     "auto.create.topics.enable": "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -51,15 +52,24 @@ def facts(**changes: Any) -> Facts:
     good = Facts(
         bootstrap_servers="a.example:9092",
         security_protocol="SASL_SSL",
-        cluster=cluster(topic(UPDATES, 12), *(topic(name, 6) for name in INTERNAL)),
+        cluster=cluster(topic(UPDATES, 12), *_beside(), *(topic(name, 6) for name in INTERNAL)),
         updates=UPDATES,
         wanted=wanted,
-        topics={UPDATES: _changed(wanted, of_topic), **dict.fromkeys(INTERNAL, INTERNAL_TOPIC)},
+        topics={
+            UPDATES: _changed(wanted, of_topic),
+            **dict.fromkeys(BESIDE, wanted),
+            **dict.fromkeys(INTERNAL, INTERNAL_TOPIC),
+        },
         brokers={number: _changed(BROKER, of_broker) for number in (1, 2, 3)},
         producer=PRODUCER,
         consumer=CONSUMER,
+        beside=BESIDE,
     )
     return replace(good, **changes)
+
+
+def _beside() -> tuple[Topic, ...]:
+    return tuple(topic(name, 1) for name in BESIDE)
 
 
 def finding(rule: str, given: Facts) -> Finding | None:

@@ -10,6 +10,7 @@ from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import updates_spec
 
 SECURE = KafkaOptions("a:9092,b:9092", security_protocol="SASL_SSL", topic_prefix="try.", partitions=24, replication=5)
+RESOURCES = ("--topic", "--group", "--cluster", "--transactional-id")
 
 
 def values(line: str, option: str) -> list[str]:
@@ -17,8 +18,8 @@ def values(line: str, option: str) -> list[str]:
     return [after for word, after in pairwise(words) if word == option]
 
 
-def test_the_topic_line_has_every_setting_of_the_topic() -> None:
-    (line,) = topic_lines(SECURE)
+def test_the_topic_lines_have_every_setting_of_the_topics() -> None:
+    line, *beside = topic_lines(SECURE)
     spec = updates_spec(SECURE, 3)
     assert line.startswith(
         "kafka-topics.sh --bootstrap-server a:9092,b:9092 --command-config client.properties --create"
@@ -26,13 +27,18 @@ def test_the_topic_line_has_every_setting_of_the_topic() -> None:
     assert values(line, "--topic") == ["try.updates"]
     assert (values(line, "--partitions"), values(line, "--replication-factor")) == (["24"], ["5"])
     assert dict(text.split("=", 1) for text in values(line, "--config")) == dict(spec.config)
+    assert [(values(each, "--topic"), values(each, "--partitions")) for each in beside] == [
+        (["try.updates.hot"], ["1"]),
+        (["try.partition-map"], ["1"]),
+    ]
+    assert all(values(each, "--config") == values(line, "--config") for each in beside)
 
 
 def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
     found = set()
     for line in lines:
         if not line.startswith("#") and values(line, "--allow-principal") == [principal]:
-            resource = next(o for o in ("--topic", "--group", "--cluster") if o in shlex.split(line))
+            resource = next(o for o in RESOURCES if o in shlex.split(line))
             name = "" if resource == "--cluster" else values(line, resource)[0]
             pattern = "*" if values(line, "--resource-pattern-type") == ["prefixed"] else ""
             found.add((resource.removeprefix("--"), name + pattern, *values(line, "--operation")))
@@ -42,15 +48,26 @@ def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
 def test_every_role_may_do_what_it_does_and_no_more() -> None:
     who = principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
     lines = list(acl_lines(SECURE, who))
-    assert rights(lines, "User:alice") == {("topic", "try.updates", "Write", "Describe", "DescribeConfigs")}
+    assert rights(lines, "User:alice") == {
+        ("topic", "try.updates", "Write", "Describe", "DescribeConfigs"),
+        ("topic", "try.updates.hot", "Write", "Describe", "DescribeConfigs"),
+        ("topic", "try.partition-map", "Read", "Write", "Describe", "DescribeConfigs"),
+        ("transactional-id", "try.map", "Write", "Describe"),
+    }
     assert rights(lines, "User:CN=bridge,O=Grid company") == {
         ("topic", "try.updates", "Read", "Describe"),
+        ("topic", "try.updates.hot", "Read", "Describe"),
+        ("topic", "try.partition-map", "Read", "Describe"),
         ("group", "try.x-*", "Read", "Describe"),
+        ("group", "try.z-*", "Read", "Describe"),
     }
     assert rights(lines, "User:diem-metadata") == {
         ("topic", "try.updates", "Describe"),
-        ("group", "try.*", "Describe"),
+        ("topic", "try.partition-map", "Read", "Describe"),
+        ("group", "try.z-*", "Describe"),
     }
+    looked_at = {name for kind, name, *_ in rights(lines, "User:diem-check") if kind == "topic"}
+    assert looked_at >= {"try.updates", "try.updates.hot", "try.partition-map"}
     assert ("cluster", "", "Describe", "DescribeConfigs") in rights(lines, "User:diem-check")
 
 

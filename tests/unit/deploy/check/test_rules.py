@@ -9,7 +9,7 @@ from deploy.check.facts import INTERNAL, Facts
 from deploy.check.rule import Verdict, audit
 from deploy.check.rules import TABLE
 from diem.kafka.metadata import Partition, Topic
-from tests.unit.deploy.check.healthy import BROKER, UPDATES, cluster, facts, finding, judgement, topic
+from tests.unit.deploy.check.healthy import BESIDE, BROKER, UPDATES, cluster, facts, finding, judgement, topic
 
 FAULT, WARNING, OK = Verdict.FAULT, Verdict.WARNING, Verdict.OK
 ALONE = {1: ("127.0.0.1", 9092)}
@@ -27,7 +27,8 @@ def small(**changes: Any) -> Facts:
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.replication.factor": "1",
     }
-    alone = cluster(topic(UPDATES, 12, 1, 1))._replace(brokers=ALONE)
+    topics = (topic(UPDATES, 12, 1, 1), *(topic(name, 1, 1, 1) for name in BESIDE))
+    alone = cluster(*topics)._replace(brokers=ALONE)
     given = facts(of_topic={"min.insync.replicas": "1"}, of_broker=settings)
     plain = replace(given, cluster=alone, bootstrap_servers="127.0.0.1:9092", security_protocol="PLAINTEXT")
     return replace(plain, **changes)
@@ -84,10 +85,10 @@ def test_replication_of_a_foreign_cluster_begins_with_more_brokers() -> None:
     found = judgement("replication", small())
     assert found.change.startswith("run 3 brokers")
     assert found.commands == (
-        "kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --delete --topic diem.updates",
+        *(f"kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --delete --topic {name}" for name in (UPDATES, *BESIDE)),
         "diem topics --bootstrap-servers 127.0.0.1:9092 --replication 3",
     )
-    assert judgement("replication", replicas(1)).change.startswith("make the topic anew")
+    assert judgement("replication", replicas(1)).change.startswith("stop the Data Service, make the topics anew")
 
 
 @pytest.mark.parametrize(
@@ -327,3 +328,50 @@ def test_what_may_not_be_seen_is_a_warning() -> None:
     for rule in ("auto creation", "listeners", "authorizer", "cleanup policy", "min in sync", "controllers"):
         found = judgement(rule, hidden)
         assert (found.verdict, "does not show" in found.found) == (WARNING, True), rule
+
+
+def with_topics(given: Facts, *topics: Topic) -> Facts:
+    changed = {**given.cluster.topics, **{each.name: each for each in topics}}
+    return replace(given, cluster=given.cluster._replace(topics=changed))
+
+
+def test_a_missing_topic_of_hot_updates_or_of_the_map_is_a_fault() -> None:
+    given = facts(cluster=cluster(topic(UPDATES, 12), topic(BESIDE[0], 1)))
+    found = judgement("hot and map", given)
+    assert (found.verdict, found.commands) == (FAULT, ("diem topics --bootstrap-servers a.example:9092",))
+    assert found.found == "there is no topic diem.partition-map, or this user may not see it"
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(2, 3), (1, 2)])
+def test_hot_updates_and_the_map_have_one_partition_and_as_many_replicas_as_updates(count: int, replicas: int) -> None:
+    found = judgement("hot and map", with_topics(facts(), topic(BESIDE[1], count, replicas)))
+    assert found.verdict is FAULT
+    assert found.commands[0].endswith("--delete --topic diem.partition-map")
+    more = with_topics(facts(), topic(BESIDE[1], 1, 5, 5))
+    assert judgement("hot and map", more).verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "verdict"),
+    [
+        ("cleanup.policy", "delete", FAULT),
+        ("unclean.leader.election.enable", "true", FAULT),
+        ("min.insync.replicas", "1", FAULT),
+        ("min.insync.replicas", "3", OK),
+        ("max.message.bytes", "1000", FAULT),
+        ("segment.ms", "1", OK),
+    ],
+)
+def test_settings_of_hot_updates_that_lose_records_are_faults(key: str, value: str, verdict: Verdict) -> None:
+    given = facts()
+    spoilt = {**given.topics, BESIDE[0]: {**given.topics[BESIDE[0]], key: value}}
+    found = judgement("hot and map", replace(given, topics=spoilt))
+    assert found.verdict is verdict
+    if verdict is FAULT:
+        assert found.commands[0].endswith(f"--entity-name {BESIDE[0]} --add-config {key}={given.wanted[key]}")
+
+
+def test_a_map_that_refuses_writes_is_a_fault_though_the_updates_take_them() -> None:
+    alone = Topic(BESIDE[1], "id", {0: Partition(1, (1, 2, 3), (1,))})
+    found = judgement("in sync", with_topics(facts(), alone))
+    assert (found.verdict, "fewer than 2 in sync" in found.found) == (FAULT, True)

@@ -22,5 +22,19 @@ def test_a_server_without_a_way_to_it_is_refused(monkeypatch: pytest.MonkeyPatch
         Settings.load()
 
 
+def test_a_metadata_service_without_a_way_to_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_METADATA_SERVICES", '[{"path":"/v1"}]')
+    with pytest.raises(BadSettings, match="each of the metadata services"):
+        Settings.load()
+
+
+def test_hot_endpoints_are_names_of_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_HOT", '["/dam/prices/GR"]')
+    assert Settings.load().hot == ["/dam/prices/GR"]
+    monkeypatch.setenv("DIEM_DATA_HOT", '["/dam/prices/GR","dam"]')
+    with pytest.raises(BadSettings, match="not the name of an endpoint: 'dam'"):
+        Settings.load()
+
+
 def test_every_setting_says_what_it_is() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []

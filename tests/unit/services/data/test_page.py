@@ -46,6 +46,15 @@ async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) 
 
 
 @pytest.mark.usefixtures("built")
+async def test_the_page_may_ask_the_metadata_services_over_http_and_websocket(rest: Rest) -> None:
+    metadata = [{"port": 8400, "path": "/v1"}, {"url": "https://meta.example/v1"}]
+    client = rest.make(options={"metadata": metadata})
+    policy = (await client.get("/", headers={"Host": "localhost:8080"})).headers["content-security-policy"]
+    here = [f"{scheme}://localhost:8400" for scheme in ("http", "https", "ws", "wss")]
+    assert " ".join([*here, "https://meta.example", "wss://meta.example;"]) in policy
+
+
+@pytest.mark.usefixtures("built")
 async def test_every_answer_forbids_guessing_its_type(rest: Rest) -> None:
     for path in ("/", "/assets/page-abc123.js", "/config.json", "/v1/endpoints", "/nothing"):
         assert (await rest.reader.get(path)).headers["x-content-type-options"] == "nosniff"
@@ -57,6 +66,13 @@ async def test_nothing_outside_the_page_is_served(rest: Rest, path: str) -> None
     response = await rest.reader.get(path)
     assert response.status_code == 404
     assert "secret" not in response.text
+
+
+async def test_the_configuration_of_a_partitioned_deployment_names_the_metadata_services(rest: Rest) -> None:
+    metadata = [{"port": 8400, "path": "/v1"}]
+    client = rest.make(options={"mode": "z-client", "metadata": metadata})
+    config = (await client.get("/config.json")).json()
+    assert (config["mode"], config["metadata"]) == ("z-client", metadata)
 
 
 async def test_the_configuration_names_mode_and_servers(rest: Rest) -> None:

@@ -1,28 +1,38 @@
 """The backlog of the publisher, held against a log that may lose requests: the cursor never claims too much."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change
 from services.data.publisher.backlog import Backlog, Lane
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2
+LANES = PARTITIONS + 1
+ENTRIES = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.builds(Entry, st.integers(HOT, PARTITIONS - 1), st.none() | st.integers(HOT, PARTITIONS - 1)),
+)
+ONE = PartitionMap(Head(1, 0))
 
 
 class Publishing(RuleBasedStateMachine):
-    """A store whose changes are taken in, requests that land, fail, or land without us hearing of it."""
+    """A store whose changes are taken in, requests that land, fail, or land without us hearing of it, and new maps."""
 
     @initialize(cursor=st.integers(0, 3))
     def begin(self, cursor: int) -> None:
         self.sequence = 0
         self.latest: dict[bytes, int] = {}
-        self.written: dict[bytes, int] = {}
+        self.written: list[dict[bytes, int]] = [{} for _ in range(LANES)]
+        self.sent: dict[int, dict[bytes, int]] = {}
+        self.backlog = Backlog(PARTITIONS, cursor, PartitionMap(Head(PARTITIONS, 0)))
         for name in NAMES[:cursor]:
             self.put(name)
-        self.written = dict(self.latest)
-        self.backlog = Backlog(PARTITIONS, cursor)
+            for lane in self.backlog.homes(name):
+                self.written[lane][name] = self.sequence
 
     @rule(name=st.sampled_from(NAMES))
     def put(self, name: bytes) -> None:
@@ -34,31 +44,43 @@ class Publishing(RuleBasedStateMachine):
         new = sorted((s, e) for e, s in self.latest.items() if s > self.backlog.read)
         self.backlog.take_in(Change(s, e, s, 0, b"") for s, e in new)
 
-    @rule(number=st.integers(0, PARTITIONS - 1), limit=st.integers(1, 3))
+    @rule(number=st.integers(0, LANES - 1), limit=st.integers(1, 3))
     def send(self, number: int, limit: int) -> None:
         lane = self.backlog.lanes[number]
         if not lane.flying:
-            self.sent = {**getattr(self, "sent", {}), number: {e: self.latest[e] for e in lane.take(limit)}}
+            self.sent[number] = {e: self.latest[e] for e in lane.take(limit)}
 
-    @rule(number=st.integers(0, PARTITIONS - 1), fits=st.integers(0, 3))
+    @rule(number=st.integers(0, LANES - 1), fits=st.integers(0, 3))
     def land(self, number: int, fits: int) -> None:
         lane = self.backlog.lanes[number]
         if lane.flying:
             sent = list(self.sent[number].items())
-            self.written |= dict(sent[: 1 + fits])
+            self.written[number] |= dict(sent[: 1 + fits])
             lane.failed([endpoint for endpoint, _ in sent[1 + fits :]])
             lane.landed()
 
-    @rule(number=st.integers(0, PARTITIONS - 1), written=st.booleans())
+    @rule(number=st.integers(0, LANES - 1), written=st.booleans())
     def fail(self, number: int, written: bool) -> None:
         lane = self.backlog.lanes[number]
         if lane.flying and written:
-            self.written |= self.sent[number]
+            self.written[number] |= self.sent[number]
         lane.failed()
 
     @rule(names=st.sets(st.sampled_from(NAMES)))
     def repeat(self, names: set[bytes]) -> None:
         self.backlog.again(name for name in names if name in self.latest)
+
+    @rule(entries=ENTRIES, phase=st.sampled_from(Phase), partitions=st.integers(1, PARTITIONS))
+    def follow(self, entries: dict[bytes, Entry], phase: Phase, partitions: int) -> None:
+        before = {name: self.backlog.homes(name) for name in self.latest}
+        head = Head(partitions, self.backlog.map.head.epoch + 1, phase)
+        touched = self.backlog.follow(PartitionMap(head, entries), list(self.latest))
+        gained = {name: set(self.backlog.homes(name)) - set(before[name]) for name in self.latest}
+        assert touched == set().union(*gained.values())
+        for name, lanes in gained.items():
+            assert all(name in self.backlog.lanes[lane].due for lane in lanes)
+            for lane in set(before[name]) - set(self.backlog.homes(name)):
+                assert name not in self.backlog.lanes[lane].due, "what is no home of it gets nothing more"
 
     @rule()
     def drain(self) -> None:
@@ -68,7 +90,8 @@ class Publishing(RuleBasedStateMachine):
             while lane.due:
                 self.send(number, 3)
                 self.land(number, 3)
-        assert self.written == self.latest
+        for name, sequence in self.latest.items():
+            assert {self.written[lane].get(name) for lane in self.backlog.homes(name)} == {sequence}
         assert self.backlog.cursor == self.sequence or not self.latest
         assert len(self.backlog) == 0
 
@@ -76,15 +99,17 @@ class Publishing(RuleBasedStateMachine):
     def the_cursor_claims_only_what_is_written(self) -> None:
         if hasattr(self, "backlog"):
             for name, sequence in self.latest.items():
-                assert sequence > self.backlog.cursor or self.written.get(name, 0) >= sequence
+                written = max(lane.get(name, 0) for lane in self.written)
+                assert sequence > self.backlog.cursor or written >= sequence
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
         if hasattr(self, "backlog"):
             for name, sequence in self.latest.items():
-                lane = self.backlog.lanes[self.backlog.home(name)]
-                held = name in lane.due or name in lane.flying
-                assert held or sequence > self.backlog.read or self.written.get(name, 0) >= sequence
+                for number in self.backlog.homes(name):
+                    lane = self.backlog.lanes[number]
+                    held = name in lane.due or name in lane.flying
+                    assert held or sequence > self.backlog.read or self.written[number].get(name, 0) >= sequence
 
 
 TestPublishing = Publishing.TestCase
@@ -92,7 +117,7 @@ TestPublishing.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 
 def test_what_is_due_is_bounded_by_the_endpoints_however_long_the_log_is_away() -> None:
-    backlog = Backlog(PARTITIONS, 0)
+    backlog = Backlog(PARTITIONS, 0, PartitionMap(Head(PARTITIONS, 0)))
     backlog.take_in(Change(s, NAMES[s % len(NAMES)], s, 0, b"") for s in range(1, 10_000))
     assert len(backlog) == len(NAMES)
     assert backlog.cursor == 0
@@ -107,7 +132,7 @@ def test_the_longest_due_is_sent_first(order: list[bytes]) -> None:
 
 
 def test_sending_again_holds_the_cursor_back_only_for_what_is_new() -> None:
-    backlog = Backlog(1, 5)
+    backlog = Backlog(1, 5, ONE)
     backlog.again([b"/a"])
     assert backlog.cursor == 5
     backlog.take_in([Change(6, b"/a", 6, 0, b"")])
@@ -115,3 +140,40 @@ def test_sending_again_holds_the_cursor_back_only_for_what_is_new() -> None:
     backlog.lanes[0].take(10)
     backlog.lanes[0].landed()
     assert backlog.cursor == 6
+
+
+def test_an_endpoint_that_moves_before_it_was_written_holds_the_cursor_back_where_it_is_now() -> None:
+    backlog = Backlog(1, 0, ONE)
+    backlog.take_in([Change(1, b"/a", 1, 0, b""), Change(2, b"/b", 2, 0, b"")])
+    hot = len(backlog.lanes) - 1
+    assert backlog.follow(PartitionMap(Head(1, 1), {b"/a": Entry(HOT)}), [b"/a", b"/b"]) == {hot}
+    assert [list(lane.due) for lane in backlog.lanes] == [[b"/b"], [b"/a"]]
+    assert backlog.cursor == 0
+    backlog.lanes[hot].take(1)
+    backlog.lanes[hot].landed()
+    assert backlog.cursor == 1
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_an_endpoint_that_loses_its_first_lane_before_it_was_written_holds_the_cursor_back_in_its_second(
+    under_way: bool,
+) -> None:
+    hot = {b"/a": Entry(0, HOT)}
+    backlog = Backlog(1, 0, ONE)
+    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
+    backlog.follow(PartitionMap(Head(1, 1, Phase.PREPARE), hot), [b"/a"])
+    if under_way:
+        backlog.lanes[1].take(1)
+    backlog.follow(PartitionMap(Head(1, 1, Phase.RETIRE), hot), [b"/a"])
+    backlog.lanes[1].failed()
+    assert backlog.cursor == 0
+    backlog.lanes[1].take(1)
+    backlog.lanes[1].landed()
+    assert backlog.cursor == 1
+
+
+def test_what_the_store_has_not_is_not_due_by_a_new_map() -> None:
+    backlog = Backlog(1, 0, ONE)
+    assert backlog.follow(PartitionMap(Head(1, 1), {b"/unknown": Entry(HOT)}), []) == set()
+    assert len(backlog) == 0
+    assert backlog.homes(b"/unknown") == (1,)

@@ -44,7 +44,7 @@ class ChildLog:
         self._partial = self._partial[-MAX_POLL_BYTES:]
         important = []
         for line in lines:
-            text, level = _for_the_eye(line)
+            text, level = _for_the_eye(line, self._path.stem)
             if text and (level in IMPORTANT or level is None):
                 self._last = text
             if text and level in IMPORTANT:
@@ -84,8 +84,11 @@ class ChildLog:
             self._offset = 0
 
 
-def _for_the_eye(line: bytes) -> tuple[str, str | None]:
-    """Return a log line as text and its level; a line that is not ours has none."""
+def _for_the_eye(line: bytes, process: str) -> tuple[str, str | None]:
+    """Return a log line as text and its level; a line that is not ours has none.
+
+    The children of a composite write into its log, and are named.
+    """
     text = line.decode("utf-8", "replace").strip()
     try:
         event = json.loads(text)
@@ -95,7 +98,14 @@ def _for_the_eye(line: bytes) -> tuple[str, str | None]:
     hidden = {"event", "level", "timestamp", "process", "exception"}
     details = " ".join(f"{name}={value}" for name, value in event.items() if name not in hidden)
     cause = str(event.get("exception", "")).strip().rpartition("\n")[2]
-    return _cut(" ".join(part for part in (str(event.get("event", "")), details, cause) if part)), level
+    who = str(event.get("process", process))
+    parts = (
+        "" if who.partition("-")[0] == process.partition("-")[0] else f"{who}:",
+        str(event.get("event", "")),
+        details,
+        cause,
+    )
+    return _cut(" ".join(part for part in parts if part)), level
 
 
 def _cut(text: str) -> str:

@@ -19,16 +19,17 @@ from deploy.command_kafka import settings as kafka_settings
 from deploy.command_options import StateDirOption, attended
 from deploy.scale import WITHIN_S, scale
 from deploy.statedir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, status_tables
+from deploy.tables import status_tables
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from deploy.up import Up, stage_seconds
 from diem.kafka.settings import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import variable
+from diem.protocol import endpoints
 
 STATUS_EVERY_S: Final = 1.0
-DEFAULT_SERVERS: Final = {plan.Mode.X_BROADCAST: 2, plan.Mode.X: 2}
-STAGES: Final = 6
+DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
 
 _PortOption = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port of page and REST; behind nginx, of everything.")
@@ -45,9 +46,24 @@ def register(cli: typer.Typer) -> None:
 def up(
     *,
     mode: Annotated[plan.Mode, typer.Option(help="Scaling mode.")] = plan.Mode.SINGLE,
-    servers: Annotated[int | None, typer.Option(help="WebSocket servers; 2 in x and x-broadcast, else 1.")] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option(help="WebSocket servers (of each clone or composite); 1 in single and all-to-all, else 2."),
+    ] = None,
     max_servers: Annotated[
-        int | None, typer.Option(help="Servers that `diem scale` may start; 8, or as many as --servers.")
+        int | None, typer.Option(help="Servers, in xz composites, that `diem scale` may start; 8, or as many as now.")
+    ] = None,
+    clones: Annotated[
+        int | None,
+        typer.Option(help="Groups with every endpoint each: of servers in z-client, 1; composites in xz, 2."),
+    ] = None,
+    proxy: Annotated[
+        plan.ProxyMode | None,
+        typer.Option(help="Connections from proxy to servers: one to each for all clients, or per client; shared."),
+    ] = None,
+    hot: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help="An endpoint that every server has in partitioned modes; repeatable."),
     ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     config: Annotated[
@@ -55,7 +71,7 @@ def up(
     ] = None,
     port: _PortOption = None,
     websocket_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server; the others follow.")
+        int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server, proxy or composite.")
     ] = None,
     free_ports: Annotated[bool, typer.Option(help="Take any free ports, not the documented ones.")] = False,
     clients_per_address: Annotated[
@@ -65,7 +81,7 @@ def up(
         ),
     ] = None,
     brokers: Annotated[
-        int | None, typer.Option(min=1, help="Brokers that run here in mode x: 1 or 3; 1.", rich_help_panel=KAFKA_PANEL)
+        int | None, typer.Option(min=1, help="Brokers that run here: 1 or 3; 1.", rich_help_panel=KAFKA_PANEL)
     ] = None,
     kafka: Mapping[str, object],
     settings: Annotated[
@@ -81,7 +97,7 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
 ) -> int:
     """Start every process of a mode, keep them running, stop them with Ctrl-C."""
-    if mode is not plan.Mode.X:
+    if not mode.uses_kafka:
         _refuse_kafka(mode, brokers, kafka)
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
@@ -94,6 +110,9 @@ def up(
         drain_seconds=drain_seconds,
         time_factor=time_factor,
         max_servers=max_servers,
+        clones=clones,
+        proxy=proxy,
+        hot=_endpoints(hot or []),
         clients_per_address=clients_per_address,
         kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),
@@ -106,7 +125,18 @@ def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, obje
     # Variables of the environment may be for other commands: those are only warned of.
     typed = [option(name) for name in given if variable(KafkaSettings, name) not in os.environ]
     for name in ["--brokers"] * (brokers is not None) + typed:
-        raise plan.BadTopology(f"{name} is for --mode x: mode {mode} uses no Kafka")
+        modes = ", ".join(each for each in plan.Mode if each.uses_kafka)
+        raise plan.BadTopology(f"{name} is for --mode {modes}: mode {mode} uses no Kafka")
+
+
+def _endpoints(names: list[str]) -> tuple[str, ...]:
+    """What was said to be hot, checked. Raises `BadTopology`."""
+    try:
+        for name in names:
+            endpoints.check(name)
+    except endpoints.BadName as error:
+        raise plan.BadTopology(f"--hot: {error}") from None
+    return tuple(dict.fromkeys(names))
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaOptions:
@@ -120,7 +150,7 @@ def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaOptions:
 def _up(
     options: plan.Options, terminal: Terminal, port: int | None, websocket_port: int | None, *, free_ports: bool
 ) -> int:
-    size = plan.sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers)
+    size = plan.sizes_of(options)
     wanted = plan.slots(options.mode, size)
     plan.check_settings(options.settings, [slot.name for slot in wanted])
     fixed = plan.fixed_ports(wanted, port, websocket_port)
@@ -133,17 +163,19 @@ def _up(
             programs = prepare.prepare(options, chosen, progress)
         topology = plan.compose(options, chosen, programs)
         if not free_ports and not fixed:
-            for moved in plan.moved_ports(wanted, chosen, options.servers):
+            for moved in plan.moved_ports(wanted, chosen, topology.servers):
                 terminal.say(moved)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Every stage may take its time; the life cycle itself only guards against a supervisor that hangs.
-        life = Lifecycle(drain_seconds=(STAGES + 1) * stage_seconds(options))
+        life = Lifecycle(drain_seconds=(len(plan.Stage) + 1) * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
 
 
 def scale_command(
-    servers: Annotated[int, typer.Argument(metavar="N", help="How many WebSocket servers there shall be.")],
+    servers: Annotated[
+        int, typer.Argument(metavar="N", help="How many there shall be; of each clone, if there are several.")
+    ],
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     time_factor: Annotated[
@@ -151,7 +183,7 @@ def scale_command(
     ] = 1.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all goes well.")] = False,
 ) -> int:
-    """Change how many WebSocket servers run; the clients of those that leave are told to come back."""
+    """Change how many servers, in mode xz composites, run; clients of those that leave are told to come back."""
     terminal = Terminal(quiet=quiet)
 
     async def work() -> None:

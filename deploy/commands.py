@@ -58,7 +58,7 @@ command_up.register(cli)
 
 @cli.command()
 def run(
-    process: Annotated[str, typer.Argument(metavar="PROCESS", help="data, broadcast, bridge or websocket.")],
+    process: Annotated[str, typer.Argument(metavar="PROCESS", help=f"{', '.join(PROCESSES[:-1])} or {PROCESSES[-1]}.")],
 ) -> int:
     """Run one process, configured by its environment (see `diem config`)."""
     return processes.start(process)

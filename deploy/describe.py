@@ -1,7 +1,7 @@
 """What `processes.json` and `diem status` say of a running `diem up`; pure."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deploy.topology import Topology
@@ -11,8 +11,15 @@ from diem.process.supervisor import Status
 def describe(
     topology: Topology, statuses: Iterable[Status], *, up: bool, uptime_seconds: float, servers: int
 ) -> dict[str, Any]:
-    """Describe the processes that there are now; `servers` is how many servers were asked for."""
+    """Describe the processes that there are now; `servers`, in mode xz composites, were asked for."""
     now = {status.name: status for status in statuses}
+    urls: dict[str, Any] = {
+        "page": topology.page_url,
+        "rest": topology.rest_url,
+        "websocket": list(topology.dialled(servers)),
+    }
+    if topology.metadata_urls:
+        urls["metadata"] = list(topology.metadata_urls)
     return {
         "pid": os.getpid(),
         "mode": str(topology.mode),
@@ -21,7 +28,8 @@ def describe(
         "servers": servers,
         "max_servers": topology.max_servers,
         "kafka": _kafka(topology),
-        "urls": {"page": topology.page_url, "rest": topology.rest_url, "websocket": list(topology.websocket_urls)},
+        "clones": topology.clones,
+        "urls": urls,
         "processes": [
             {
                 "name": process.name,
@@ -45,3 +53,11 @@ def _kafka(topology: Topology) -> dict[str, str]:
     told = {name: value for process in topology.processes for name, value in process.env.items()}
     prefix = "DIEM_KAFKA_"
     return {name.removeprefix(prefix).lower(): value for name, value in told.items() if name.startswith(prefix)}
+
+
+def with_children(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the processes of a status by name; after each composite its children, named `composite-1/websocket-1`."""
+    for process in processes:
+        yield process["name"], process
+        for child in (process.get("report") or {}).get("children", ()):
+            yield f"{process['name']}/{child['name']}", child

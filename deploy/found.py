@@ -1,7 +1,8 @@
 """Where the Data Service of a command is: the one that `diem up` runs here, or the one that a URL names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -38,6 +39,15 @@ class Unreachable(DiemError):
         return f"the Data Service at {self.base} does not answer: {self.reason}"
 
 
+class Edges(NamedTuple):
+    """Where clients connect to."""
+
+    servers: list[str]
+    """URLs of WebSocket servers."""
+    metadata: list[str]
+    """Base URLs of metadata services; none where every server serves everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataService:
     """A Data Service by its base URL, without a final slash."""
@@ -68,16 +78,23 @@ class DataService:
             raise Unreachable(self.base, f"GET {path} gives {reply.status_code}")
         return body
 
+    async def edges(self) -> Edges:
+        """Return the WebSocket servers, and in mode z-client the metadata services, that it names to pages."""
+        config = await self.json("/config.json")
+        scheme = urlsplit(self.base).scheme
+        servers = [self._url(entry, "wss" if scheme == "https" else "ws") for entry in config.get("servers", [])]
+        metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
+        return Edges(servers, [self._url(entry, scheme) for entry in metadata])
+
     async def websocket_urls(self) -> list[str]:
         """Return the URLs of the WebSocket servers that it names to pages."""
-        config = await self.json("/config.json")
-        parts = urlsplit(self.base)
-        scheme = "wss" if parts.scheme == "https" else "ws"
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        return [
-            entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
-            for entry in config.get("servers", [])
-        ]
+        return (await self.edges()).servers
+
+    def _url(self, entry: Mapping[str, Any], scheme: str) -> str:
+        """Return where an entry of the configuration is: without a url, on this service's host."""
+        name = urlsplit(self.base).hostname or ""
+        host = f"[{name}]" if ":" in name else name
+        return entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
 
 
 def data_service(state: StateDir, url: str | None) -> DataService:

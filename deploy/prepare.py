@@ -30,8 +30,8 @@ def check(options: Options) -> None:
     """
     if options.mode.behind_nginx:
         _nginx_program()
-    if options.mode is Mode.X:
-        _need_kafka_client()
+    if options.mode.uses_kafka:
+        _need_kafka_client(options.mode)
         if options.kafka.local_brokers:
             from deploy.kafka import java  # noqa: PLC0415  # the other modes need none of it
 
@@ -47,7 +47,7 @@ def prepare(options: Options, ports: Mapping[str, Ports], progress: Progress) ->
     others: dict[str, tuple[str, ...]] = {}
     if options.mode.behind_nginx:
         others["nginx"] = guarded(_nginx(options, ports))
-    if options.mode is Mode.X and options.kafka.local_brokers:
+    if options.mode.uses_kafka and options.kafka.local_brokers:
         others |= {name: guarded(argv) for name, argv in _brokers(options, ports, progress).items()}
     return Programs(command(), others)
 
@@ -67,12 +67,13 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
 
     found = program.find()
     directory = options.state_dir / "nginx"
+    edge = options.mode.edge
     per_address = options.clients_per_address or config.PER_ADDRESS
     plan = config.Plan(
         directory=directory,
         port=ports["nginx"].public or 0,
         data_port=ports["data"].public or 0,
-        slots=tuple(own.public for name, own in ports.items() if name.startswith("websocket-") and own.public),
+        slots=tuple(own.public for name, own in ports.items() if name.startswith(f"{edge}-") and own.public),
         per_address=per_address,
         # As many as may be there at once may also come back at once, after an outage.
         connects_per_s=max(config.CONNECTS_PER_S, per_address),
@@ -83,11 +84,11 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     return program.argv(found, directory)
 
 
-def _need_kafka_client() -> None:
+def _need_kafka_client(mode: Mode) -> None:
     try:
         import aiokafka  # noqa: F401, PLC0415  # an extra
     except ImportError:
-        raise NotPrepared("aiokafka is not installed, and mode x needs it: pip install aiokafka") from None
+        raise NotPrepared(f"aiokafka is not installed, and mode {mode} needs it: pip install aiokafka") from None
 
 
 def _brokers(options: Options, ports: Mapping[str, Ports], progress: Progress) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,7 @@
-"""`diem scale`: starts and stops numbered processes of a running `diem up`, and waits until they are as asked."""
+"""`diem scale`: starts and stops numbered processes of a running `diem up`, and waits until they are as asked.
+
+In mode xz that are composites; in mode z-composite the composite itself starts and stops its pairs (`deploy.pairs`).
+"""
 
 import asyncio
 import time
@@ -7,8 +10,9 @@ from typing import Any, Final
 
 from deploy import control
 from deploy.control import ControlFailed, Refused
+from deploy.describe import with_children
 from deploy.statedir import StateDir
-from deploy.topology import Planned, Topology
+from deploy.topology import Mode, Planned, Topology
 from diem.process.supervisor import Spec, Supervisor
 
 WITHIN_S: Final = 60.0
@@ -16,7 +20,7 @@ POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Keeps as many servers, with their bridges, as were asked for last; never touches nginx."""
+    """Keeps as many servers, with their bridges, or composites as were asked for last; never touches nginx."""
 
     def __init__(
         self, topology: Topology, servers: int, supervisor: Supervisor, spec: Callable[[Planned], Spec], seconds: float
@@ -25,7 +29,8 @@ class Scaler:
         self._supervisor = supervisor
         self._spec = spec
         self._seconds = seconds
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set when another number was asked for."""
         self.servers = servers
 
     def ask(self, servers: object) -> dict[str, Any]:
@@ -38,34 +43,24 @@ class Scaler:
         if most == 1:
             raise Refused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
         if not isinstance(servers, int) or isinstance(servers, bool) or not 1 <= servers <= most:
-            raise Refused(f"it runs 1 to {most} servers, not {servers} (see diem up --max-servers)")
+            what = "composites" if self._topology.mode is Mode.XZ else "servers"
+            raise Refused(f"it runs 1 to {most} {what}, not {servers} (see diem up --max-servers)")
         before, self.servers = self.servers, servers
-        self._changed.set()
+        self.changed.set()
         return {
             "before": before,
             "servers": servers,
-            "processes": [process.name for process in self._topology.active(servers)],
+            "processes": list(self._topology.names(servers)),
         }
 
     async def run(self) -> None:
         """Start and stop what was asked for, one request after another, until it is cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            await self._apply(self._topology.active(self.servers))
-
-    async def _apply(self, wanted: tuple[Planned, ...]) -> None:
-        running = {status.name for status in self._supervisor.status()}
-        for process in wanted:
-            if process.name not in running:
-                self._supervisor.add(self._spec(process))
-        leaving = [
-            process for process in self._topology.processes if process.name in running - {p.name for p in wanted}
-        ]
-        # All servers at once, so that no client moves to one that leaves next; then what they were fed by.
-        for stage in sorted({process.stage for process in leaving}, reverse=True):
-            names = [process.name for process in leaving if process.stage == stage]
-            await asyncio.gather(*(self._supervisor.remove(name, self._seconds) for name in names))
+            await self.changed.wait()
+            self.changed.clear()
+            # All servers leave at once, so that no client moves to one that leaves next; then what they were fed by.
+            wanted = [self._spec(process) for process in self._topology.active(self.servers)]
+            await self._supervisor.become(wanted, self._seconds)
 
 
 async def scale(state: StateDir, servers: int, show: Callable[[int, int], None], within_s: float = WITHIN_S) -> int:
@@ -84,7 +79,7 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
         status = await control.ask(state, "status")
         if status["servers"] != servers:
             raise ControlFailed(f"somebody else asked for {status['servers']} servers")
-        there = {process["name"]: process for process in status["processes"]}
+        there = dict(with_children(status["processes"]))
         ready = {name for name in wanted if ((there.get(name) or {}).get("report") or {}).get("ready")}
         show(len(ready), len(wanted) + len(there.keys() - wanted))
         if ready == wanted == there.keys():

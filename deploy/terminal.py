@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from deploy.topology import Topology
@@ -18,8 +17,6 @@ from deploy.topology import Topology
 DEFAULT_STATE_DIR: Final = Path(".diem")
 WIDTH_OF_FILES: Final = 240
 """Columns where the output is no terminal: nothing is cut there."""
-WIDE: Final = 100
-"""Columns from which tables can afford wider gaps."""
 
 
 class _Console(Console):
@@ -98,7 +95,8 @@ class Terminal:
         rows = [
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
             ("REST", topology.rest_url),
-            *(("WebSocket", url) for url in topology.websocket_urls),
+            *(("WebSocket", url) for url in topology.dialled(topology.servers)),
+            *(("Metadata", url) for url in topology.metadata_urls),
             ("Logs", str(state_dir / "logs")),
             ("Write", f"diem put{option} /my/endpoint FILE.csv --unit MW --resolution PT1H"),
             ("Watch", f"diem watch{option} /my/endpoint"),
@@ -109,82 +107,3 @@ class Terminal:
         for label, value in rows:
             self.say(f"  {label:<11}{value}")
         self.say("")
-
-
-def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
-    """Render the answer of `status` for `width` columns: the processes, and the sources if there are any."""
-    processes = _table(width)
-    processes.add_column("process", no_wrap=True)
-    processes.add_column("state", no_wrap=True)
-    for heading in ("pid", "uptime", "restarts", "clients", "subs", "live", "position", "lag"):
-        processes.add_column(heading, justify="right", no_wrap=True)
-    sources: list[dict[str, Any]] = []
-    for process in status["processes"]:
-        report = process["report"] or {}
-        sources += report.get("sources", [])
-        processes.add_row(
-            process["name"],
-            _state(process["state"], report),
-            _cell(process["pid"]),
-            _span(process["uptime_seconds"]) if process["pid"] else "-",
-            str(process["restarts"]),
-            _cell(report.get("clients")),
-            _cell(report.get("subscriptions")),
-            _cell(report.get("live")),
-            _cell(report.get("position", report.get("sequence"))),
-            _lag(report),
-        )
-    return [processes, _sources(sources, width)] if sources else [processes]
-
-
-def _table(width: int) -> Table:
-    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if width >= WIDE else 1, 0, 0))
-
-
-def _sources(sources: list[dict[str, Any]], width: int) -> Table:
-    table = _table(width)
-    for heading in ("source", "state", "last success", "failures", "error"):
-        table.add_column(heading)
-    for source in sources:
-        table.add_row(
-            Text(str(source.get("name"))),
-            "ok" if source.get("ok") else "failing",
-            _cell(source.get("last_success")),
-            _cell(source.get("failures")),
-            Text(str(source.get("error") or "")),
-        )
-    return table
-
-
-def _state(state: str, report: dict[str, Any]) -> str:
-    if state != "running":
-        return state
-    if not report:
-        return "no answer"
-    return "ready" if report.get("ready") else "not ready"
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
-def _lag(report: dict[str, Any]) -> str:
-    """Return how far behind a process is: in seconds, or in records where it reads from or writes to Kafka."""
-    seconds = report.get("lag_seconds")
-    if seconds is not None:
-        return f"{seconds:.1f}s"
-    return _cell((report.get("publisher") or report).get("lag"))
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 100:
-        return f"{hours // 24}d"
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

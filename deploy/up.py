@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 from typing import Any, Final
 
-from deploy import control
+from deploy import control, pairs
 from deploy.childlog import ChildLog
 from deploy.control import Refused
 from deploy.describe import describe
@@ -15,7 +15,7 @@ from deploy.probe import Probe
 from deploy.scale import Scaler
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
-from deploy.topology import Options, Planned, Topology
+from deploy.topology import Mode, Options, Planned, Topology
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
@@ -29,6 +29,8 @@ MAX_EARLY_DEATHS: Final = 3
 """A process that dies this often before it was ever ready will not become ready."""
 LOG_LINES_PER_S: Final = 0.2
 LOG_LINES_BURST: Final = 5.0
+KAFKA_STARTS_S: Final = 5.0
+"""A broker takes this long at its first start, and its topics; until then all others say that they wait."""
 FIRST_WORDS_S: Final = 5.0
 """What a process that was added says this soon is of its start: that its bridge is not there yet, for one."""
 
@@ -52,8 +54,8 @@ class Up:
         self._told_late = False
         self._fault: NotStarted | None = None
         self._up = False
-        self._supervisor = Supervisor(map(self._spec, topology.active(options.servers)), on_event=self._on_event)
-        self._scaler = Scaler(topology, options.servers, self._supervisor, self._spec, stage_seconds(options))
+        self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
+        self._scaler = Scaler(topology, topology.servers, self._supervisor, self._spec, stage_seconds(options))
 
     async def run(self, life: Lifecycle) -> None:
         """Run until `life` is stopping.
@@ -75,7 +77,7 @@ class Up:
         self._terminal.say("stopped")
 
     async def _until_ready(self, probe: Probe, life: Lifecycle) -> None:
-        waiting = list(self._topology.active(self._options.servers))
+        waiting = list(self._topology.active(self._topology.servers))
         deadline = self._started + READY_WITHIN_S * self._options.time_factor
         with self._terminal.progress(len(waiting)) as ready:
             while waiting and not life.stopping.is_set():
@@ -97,7 +99,7 @@ class Up:
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
     async def _watch(self, life: Lifecycle, probe: Probe) -> None:
-        scaling = asyncio.create_task(self._scaler.run())
+        scaling = asyncio.create_task(self._keep_scaling())
         try:
             while not life.stopping.is_set():
                 self._follow_logs()
@@ -109,6 +111,13 @@ class Up:
             # What it has begun to stop, the supervisor stops with the rest.
             scaling.cancel()
             await asyncio.wait({scaling})
+
+    async def _keep_scaling(self) -> None:
+        if self._topology.mode is not Mode.Z_COMPOSITE:
+            await self._scaler.run()
+            return
+        key = SharedKey.load(self._state.internal_key_file)
+        await pairs.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
 
     def _on_event(self, event: Event) -> None:
         match event.kind:
@@ -149,7 +158,8 @@ class Up:
 
     def _say_what_is_lacking(self, waiting: list[Planned]) -> None:
         """Once, when the start takes long: what the processes that are waited for have said so far."""
-        if self._told_late or self._clock.monotonic() - self._started < FIRST_WORDS_S * self._options.time_factor:
+        patience = FIRST_WORDS_S + (KAFKA_STARTS_S if self._options.mode.uses_kafka else 0)
+        if self._told_late or self._clock.monotonic() - self._started < patience * self._options.time_factor:
             return
         self._told_late = True
         for process in waiting:

@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
-from deploy.found import DataService, Unreachable
+from deploy.found import DataService, Edges, Unreachable
 from diem.errors import DiemError
-from diem.links.client import Event, UpdatesClient
+from diem.links.client import Client, Event, PartitionedClient, UpdatesClient
 from diem.protocol.versions import iso
 
 Say = Callable[[str], None]
@@ -40,14 +41,14 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
         Unreachable: the Data Service does not say where the WebSocket servers are.
         Ended: the server does not want this client back.
     """
-    urls = await service.websocket_urls()
-    if not urls:
+    edges = await service.edges()
+    if not edges.servers:
         raise Unreachable(service.base, "it names no WebSocket server")
     for name in await unknown_names(service, names):
         note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
-    async with UpdatesClient(urls, origin=service.origin) as client:
+    async with client_of(edges, service.origin) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
             # The server repeats every 25 s that nothing has changed.
@@ -66,6 +67,14 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
     raise Ended(last.code if last else None, last.message if last else "")
 
 
+def client_of(edges: Edges, origin: str) -> Client:
+    """Return a client that fits the deployment."""
+    if not edges.metadata:
+        return UpdatesClient(edges.servers, origin=origin)
+    hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin)
+
+
 def describe(event: Event) -> str:
     """Return an event as text for the eye."""
     match event.kind:
@@ -81,7 +90,8 @@ def describe(event: Event) -> str:
             why = "no connection" if event.code is None else f"connection closed ({event.code})"
             text = f"{why}{f': {event.message}' if event.message else ''}"
         case "status":
-            text = "live" if event.live else "not live: what you see may be old"
+            said = "live" if event.live else "not live: what you see may be old"
+            text = f"{event.endpoint}  {said}" if event.endpoint else said
         case "resync":
             text = f"{event.endpoint}  resync: fetch it again"
         case _:

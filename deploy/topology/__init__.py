@@ -9,13 +9,15 @@ from deploy.topology.model import (
     Options,
     Planned,
     Ports,
+    ProxyMode,
     Readiness,
     Slot,
+    Stage,
     Topology,
 )
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
 from deploy.topology.settings import check_settings, parse_settings
-from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, slots
+from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
 
 __all__ = [
     "HOST",
@@ -27,9 +29,11 @@ __all__ = [
     "Planned",
     "Ports",
     "Programs",
+    "ProxyMode",
     "Readiness",
     "Sizes",
     "Slot",
+    "Stage",
     "Topology",
     "assign_ports",
     "check_settings",
@@ -39,5 +43,6 @@ __all__ = [
     "overridden",
     "parse_settings",
     "sizes",
+    "sizes_of",
     "slots",
 ]

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from deploy.topology import environment
 from deploy.topology.model import HOST, Mode, Options, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.settings import check_settings
-from deploy.topology.slots import sizes, slots
+from deploy.topology.slots import sizes_of, slots
+
+_DIALLED = frozenset({"websocket", "proxy", "composite"})
+"""The processes whose public listener takes clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +26,35 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
     Raises:
         BadTopology: the options do not fit the mode, or a setting is for a process that there is not.
     """
-    size = sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers)
-    wanted = slots(options.mode, size)
+    mode = options.mode
+    size = sizes_of(options)
+    wanted = slots(mode, size)
     check_settings(options.settings, [slot.name for slot in wanted])
-    edge = ports["nginx" if options.mode.behind_nginx else "websocket-1"].public
-    page = ports["nginx" if options.mode.behind_nginx else "data"].public
+    page = ports["nginx" if mode.behind_nginx else "data"].public
+    metadata = [ports["metadata"].public] if mode is Mode.Z_CLIENT else []
     return Topology(
-        mode=options.mode,
+        mode=mode,
         processes=tuple(_plan(slot, options, ports, programs) for slot in wanted),
+        servers=size.clones if mode is Mode.XZ else size.servers,
         max_servers=size.max_servers,
+        clones=size.clones,
+        pairs=size.servers if mode.edge == "composite" else 0,
         page_url=f"http://{HOST}:{page}/",
         rest_url=f"http://{HOST}:{page}/v1",
-        websocket_urls=(f"ws://{HOST}:{edge}/ws",),
+        websocket_urls=tuple(f"ws://{HOST}:{port}/ws" for port in environment.edge_ports(mode, ports)),
+        metadata_urls=tuple(f"http://{HOST}:{port}/v1" for port in metadata),
     )
 
 
 def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
     """Return the variables of the environment that the plan gives other values, which would be ignored in silence.
 
-    Those of Kafka are options of `diem up` in mode x, and nothing elsewhere.
+    Those of Kafka are options of `diem up` in the modes that use it, and nothing elsewhere.
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
     ignored = {name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name]}
-    if topology.mode is not Mode.X:
+    if not topology.mode.uses_kafka:
         ignored |= {name for name in environ if name.startswith("DIEM_KAFKA_")}
     return sorted(ignored)
 
@@ -76,9 +84,15 @@ def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> di
         case "broadcast":
             own = environment.broadcast(ports)
         case "bridge":
-            own = environment.bridge(options, ports, slot.number)
+            own = environment.bridge(options, ports, slot)
         case "websocket":
-            own = environment.websocket(options, ports, slot.number)
+            own = environment.websocket(options, ports, slot)
+        case "metadata":
+            own = environment.metadata(options, ports)
+        case "proxy":
+            own = environment.proxy(options, ports, slot)
+        case "composite":
+            own = environment.composite(options, ports, slot)
         case _:
             return {}
     return environment.shared(options) | environment.listeners(slot, ports[slot.name]) | own
@@ -91,4 +105,4 @@ def _readiness(slot: Slot) -> Readiness:
 def _public_url(slot: Slot, own: Ports) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    return f"ws://{HOST}:{own.public}/ws" if slot.process == "websocket" else f"http://{HOST}:{own.public}/"
+    return f"ws://{HOST}:{own.public}/ws" if slot.process in _DIALLED else f"http://{HOST}:{own.public}/"

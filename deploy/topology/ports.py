@@ -44,15 +44,18 @@ def assign_ports(
 
 
 def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:
-    """Return the public ports that were asked for, by name; WebSocket servers count up from the first one's.
+    """Return the public ports that were asked for, by name; what serves clients counts up from the first one's.
 
-    The page's port is nginx's where there is one: the page is seen through it.
+    That is proxies or composites where there are any, else the WebSocket servers. The page's port is nginx's where
+    there is one: the page is seen through it.
 
     Raises:
         BadTopology: a port would be beyond 65535, or given twice.
     """
-    edges = [slot for slot in wanted if slot.process == "websocket"]
-    fixed = {} if websocket is None else {slot.name: websocket + slot.number - 1 for slot in edges}
+    there = {slot.process for slot in wanted}
+    edge = next(process for process in ("proxy", "composite", "websocket") if process in there)
+    edges = [slot.name for slot in wanted if slot.process == edge]
+    fixed = {} if websocket is None else {name: websocket + count for count, name in enumerate(edges)}
     if page is not None:
         fixed["nginx" if any(slot.name == "nginx" for slot in wanted) else "data"] = page
     if len(set(fixed.values())) < len(fixed) or max(fixed.values(), default=0) > 65535:

@@ -2,55 +2,106 @@
 
 from typing import Final, NamedTuple
 
-from deploy.topology.model import BadTopology, Mode, Slot, Stage
+from deploy.topology.model import BadTopology, Mode, Options, Slot, Stage
 
 MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8
 BROKERS: Final = (1, 3)
+CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
+"""The modes that have clones, and how many unless it is said."""
 
 
 class Sizes(NamedTuple):
-    """How many of each there are; `brokers` are those that run here."""
+    """How many of each there are; `brokers` are those that run here.
+
+    `servers` counts for each clone. `max_servers` is the most that `diem scale` may ask for: servers of each clone, in
+    mode xz clones.
+    """
 
     servers: int
     max_servers: int
     brokers: int
+    clones: int = 1
 
 
-def sizes(mode: Mode, servers: int = 1, max_servers: int | None = None, brokers: int = 0) -> Sizes:
+def sizes_of(options: Options) -> Sizes:
+    """Check what is asked for besides the mode, and fill in how many there are of what is not said.
+
+    Raises:
+        BadTopology: the mode does not have that many, or nothing of the kind.
+    """
+    mode = options.mode
+    if options.proxy is not None and mode.edge == "websocket":
+        raise BadTopology(f"--proxy is for --mode {_these('proxy', 'composite')}: {mode} has no proxy")
+    if options.hot and not mode.partitioned:
+        raise BadTopology(f"--hot is for partitioned modes: every server of {mode} has every endpoint")
+    return sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers, options.clones)
+
+
+def sizes(
+    mode: Mode, servers: int = 1, max_servers: int | None = None, brokers: int = 0, clones: int | None = None
+) -> Sizes:
     """Check how many processes are asked for, and fill in what is not said.
 
     Raises:
         BadTopology: the mode does not have that many.
     """
-    if not mode.behind_nginx:
+    if clones is not None and mode not in CLONES:
+        raise BadTopology(f"--clones is for --mode {' and '.join(CLONES)}: {mode} has none")
+    if mode is Mode.SINGLE:
         if servers != 1 or max_servers not in {None, 1}:
             asked = servers if servers != 1 else max_servers
             raise BadTopology(f"{mode} runs one WebSocket server, not {asked}: use --mode x-broadcast for more")
         return Sizes(1, 1, 0)
     if not 1 <= servers <= MAX_SERVERS:
         raise BadTopology(f"{mode} runs 1 to {MAX_SERVERS} WebSocket servers, not {servers}")
-    most = max(servers, DEFAULT_MAX_SERVERS) if max_servers is None else max_servers
-    if not servers <= most <= MAX_SERVERS:
-        raise BadTopology(f"--max-servers is between --servers ({servers}) and {MAX_SERVERS}, not {most}")
-    if mode is not Mode.X:
-        return Sizes(servers, most, 0)
-    if brokers not in {0, *BROKERS}:
+    if mode.uses_kafka and brokers not in {0, *BROKERS}:
         raise BadTopology(f"a local Kafka has 1 or 3 brokers, not {brokers}")
-    return Sizes(servers, most, brokers)
+    groups = CLONES.get(mode, 1) if clones is None else clones
+    # Clones of mode xz are what is scaled; all servers of the others have a place here from the start.
+    room = MAX_SERVERS if mode is Mode.XZ else MAX_SERVERS // max(groups, 1)
+    if not 1 <= groups <= MAX_SERVERS or servers > room:
+        raise BadTopology(f"{mode} runs 1 to {MAX_SERVERS} clones and servers of them, not {groups} times {servers}")
+    first, option = (groups, "--clones") if mode is Mode.XZ else (servers, "--servers")
+    most = max(first, min(DEFAULT_MAX_SERVERS, room)) if max_servers is None else max_servers
+    if not first <= most <= room:
+        raise BadTopology(f"--max-servers is between {option} ({first}) and {room}, not {most}")
+    return Sizes(servers, most, brokers if mode.uses_kafka else 0, groups)
 
 
 def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     """Return every process that the mode may ever run, with documented ports, in the order in which they are shown."""
-    numbers = range(1, wanted.max_servers + 1)
     brokers = range(1, wanted.brokers + 1)
     found = [Slot(f"kafka-{n}", "kafka", n, Stage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
     found.append(Slot("data", "data", 0, Stage.DATA, 8080, 9080))
     if mode is Mode.X_BROADCAST:
         found.append(Slot("broadcast", "broadcast", 0, Stage.BROADCAST, None, 9300))
-    if mode is Mode.X:
-        found += [Slot(f"bridge-{n}", "bridge", n, Stage.BRIDGE, None, 9200 + n) for n in numbers]
+    if mode in {Mode.Z_CLIENT, Mode.Z_PROXY}:
+        found.append(Slot("metadata", "metadata", 0, Stage.METADATA, 8400, 9400))
+    if mode is Mode.X or (mode.partitioned and mode.edge != "composite"):
+        found += _cloned(wanted, "bridge", Stage.BRIDGE, None, 9200)
     if mode.behind_nginx:
         found.append(Slot("nginx", "nginx", 0, Stage.NGINX, 8000, None))
-    found += [Slot(f"websocket-{n}", "websocket", n, Stage.WEBSOCKET, 8100 + n, 9100 + n) for n in numbers]
+    if mode.edge == "composite":
+        composites = range(1, (wanted.max_servers if mode is Mode.XZ else 1) + 1)
+        found += [Slot(f"composite-{n}", "composite", n, Stage.EDGE, 8600 + n, 9600 + n) for n in composites]
+    else:
+        found += _cloned(wanted, "websocket", Stage.WEBSOCKET, 8100, 9100)
+    if mode.edge == "proxy":
+        found.append(Slot("proxy-1", "proxy", 1, Stage.EDGE, 8501, 9501))
     return tuple(found)
+
+
+def _these(*edges: str) -> str:
+    return ", ".join(mode for mode in Mode if mode.edge in edges)
+
+
+def _cloned(wanted: Sizes, process: str, stage: Stage, public: int | None, internal: int) -> list[Slot]:
+    """Return the processes of all clones; the number in names and ports runs on from clone to clone."""
+    found = []
+    for clone in range(1, wanted.clones + 1):
+        for number in range(1, wanted.max_servers + 1):
+            slot = (clone - 1) * wanted.max_servers + number
+            port = None if public is None else public + slot
+            found.append(Slot(f"{process}-{slot}", process, number, stage, port, internal + slot, clone))
+    return found

@@ -64,5 +64,5 @@ def _default(field: FieldInfo) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, (tuple, list, set, frozenset, dict)):
-        return json.dumps(default if isinstance(default, (dict, list)) else sorted(map(str, default)))
+        return json.dumps(default if isinstance(default, (dict, list)) else sorted(map(str, default)), default=str)
     return "set" if isinstance(default, SecretStr) else str(default)

@@ -10,7 +10,7 @@ import os
 import random
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -31,8 +31,9 @@ _logger = structlog.get_logger(__name__)
 class Spec:
     """What to run. `env` is the child's whole environment; `log` takes both its outputs, appended.
 
-    Children start together; they stop in stages, the highest stage first. `sweep` kills what a dead child leaves in its
-    process group before the next one starts: workers that outlive their master would hold its ports.
+    Without a log its outputs are lost, or with `inherit` those of the supervisor. Children start together; they stop in
+    stages, the highest stage first. `sweep` kills what a dead child leaves in its process group before the next one
+    starts: workers that outlive their master would hold its ports.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Spec:
     log: Path | None = None
     stage: int = 0
     sweep: bool = False
+    inherit: bool = False
 
 
 class State(StrEnum):
@@ -139,6 +141,19 @@ class Supervisor:
         self._children.pop(name, None)
         self._tasks.pop(name, None)
 
+    async def become(self, specs: Sequence[Spec], seconds: float) -> None:
+        """Start those of `specs` that are not there, then stop the others for good, each as `remove` does.
+
+        Those of a stage go together, the highest stage first: what they were fed by leaves after them.
+        """
+        for spec in specs:
+            if spec.name not in self._children:
+                self.add(spec)
+        wanted = {spec.name for spec in specs}
+        leaving = [child.spec for child in self._children.values() if child.spec.name not in wanted]
+        for stage in sorted({spec.stage for spec in leaving}, reverse=True):
+            await asyncio.gather(*(self.remove(spec.name, seconds) for spec in leaving if spec.stage == stage))
+
     def status(self) -> list[Status]:
         """Describe every child, in the order of the specs."""
         return [self._describe(child) for child in self._children.values()]
@@ -236,9 +251,10 @@ class Supervisor:
 
 
 async def _spawn(spec: Spec) -> Process:
-    output = DEVNULL
+    log = None
     if spec.log is not None:
-        output = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    output = log if log is not None else None if spec.inherit else DEVNULL
     try:
         return await asyncio.create_subprocess_exec(
             *spec.argv,
@@ -250,8 +266,8 @@ async def _spawn(spec: Spec) -> Process:
             start_new_session=True,
         )
     finally:
-        if spec.log is not None:
-            os.close(output)
+        if log is not None:
+            os.close(log)
 
 
 def _signal(child: _Child, number: signal.Signals) -> bool:

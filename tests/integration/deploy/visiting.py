@@ -1,8 +1,8 @@
-"""Clients that come through nginx, and the commands that a person gives meanwhile."""
+"""Clients of a running `diem up`, and the commands that a person gives meanwhile."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from diem.links.client import Event, UpdatesClient
@@ -13,7 +13,7 @@ DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 
 
 class Client:
-    """A client that came through nginx, and everything that it saw."""
+    """A client, and everything that it saw."""
 
     def __init__(self) -> None:
         self.seen: list[Event] = []
@@ -39,12 +39,18 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def clients(running: Running, count: int) -> AsyncIterator[list[Client]]:
-    """Clients that are subscribed through nginx, with the origin of the page that nginx serves."""
-    urls = running.described()["urls"]
-    (url,) = urls["websocket"]
-    origin = urls["page"].rstrip("/").replace("127.0.0.1", "localhost")
-    made = [Client() for _ in range(count)]
-    tasks = [asyncio.create_task(client.follow(url, origin)) for client in made]
+    """Clients that are subscribed through what all clients dial: nginx, a proxy, a composite."""
+    (url,) = running.described()["urls"]["websocket"]
+    async with visit(running, [url] * count) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def visit(running: Running, urls: Sequence[str]) -> AsyncIterator[list[Client]]:
+    """A subscribed client at each of `urls`, with the origin of the page."""
+    origin = running.described()["urls"]["page"].rstrip("/").replace("127.0.0.1", "localhost")
+    made = [Client() for _ in urls]
+    tasks = [asyncio.create_task(client.follow(url, origin)) for client, url in zip(made, urls, strict=True)]
     try:
         await eventually(lambda: all(any(event.kind == "subscribed" for event in client.seen) for client in made))
         yield made

@@ -91,3 +91,11 @@ def test_log_that_somebody_emptied_is_followed_on(path: Path) -> None:
     log.poll()
     append(path, event("error", "b"))
     assert log.poll() == ["b"]
+
+
+def test_child_of_a_composite_is_named_in_the_log_of_the_composite(path: Path) -> None:
+    own = path.with_name("composite-1.log")
+    log = ChildLog(own)
+    append(own, json.dumps({"event": "a", "level": "warning", "process": "composite-1"}) + "\n")
+    append(own, json.dumps({"event": "b", "level": "warning", "process": "websocket-2"}) + "\n")
+    assert log.poll() == ["a", "websocket-2: b"]

@@ -14,7 +14,7 @@ from deploy.kafka.program import Program
 from deploy.nginx import program as nginx
 from deploy.prepare import NotPrepared
 from deploy.statedir import StateDir
-from deploy.topology import KafkaOptions, Mode, Options, Ports, sizes, slots
+from deploy.topology import KafkaOptions, Mode, Options, Ports, sizes_of, slots
 
 Starts = Callable[..., tuple[int, str]]
 
@@ -51,8 +51,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def chosen(options: Options) -> Mapping[str, Ports]:
-    size = sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers)
-    return {slot.name: Ports(slot.public, slot.internal) for slot in slots(options.mode, size)}
+    return {slot.name: Ports(slot.public, slot.internal) for slot in slots(options.mode, sizes_of(options))}
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.behind_nginx])
@@ -127,6 +126,26 @@ def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_en
     assert "rate=200r/s" in written
     properties = (tmp_path / "kafka" / "kafka-3" / "server.properties").read_text()
     assert "PLAINTEXT://127.0.0.1:9094,CONTROLLER://127.0.0.1:9098" in properties
+
+
+def test_nginx_stands_before_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found_nginx(monkeypatch)
+    options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaOptions(bootstrap_servers="h:1"))
+    assert list(prepare.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+    written = (tmp_path / "nginx" / "nginx.conf").read_text()
+    assert [f"server 127.0.0.1:{8600 + n} " in written for n in range(1, 5)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("mode", [Mode.Z_CLIENT, Mode.Z_PROXY, Mode.Z_COMPOSITE])
+def test_other_partitioned_modes_need_brokers_and_no_nginx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+) -> None:
+    monkeypatch.setattr(nginx, "find", raising(AssertionError()))
+    monkeypatch.setattr(java, "find", lambda: Path("/java"))
+    monkeypatch.setattr(program, "prepare", lambda _progress: Program(Path("/java"), (Path("/a.jar"),), None))
+    options = Options(mode, tmp_path, 2)
+    prepare.check(options)
+    assert list(prepare.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
 
 
 def test_kafka_data_of_another_number_of_brokers_are_kept_and_said(

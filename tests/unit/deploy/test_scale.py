@@ -1,18 +1,24 @@
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy import pairs
 from deploy import scale as module
 from deploy.control import ControlFailed, Refused, serving
 from deploy.scale import Scaler, scale
 from deploy.statedir import StateDir
 from deploy.topology import KafkaOptions, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
+from diem.links.internal import InternalListener
+from diem.process.auth import SharedKey
 from diem.process.supervisor import Event, Spec, Supervisor
+from services.composite.control import PATH, Control
+
+CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
 
 
 def topology(mode: Mode) -> Topology:
@@ -77,6 +83,65 @@ async def test_last_wish_counts_when_several_come_at_once() -> None:
         assert scaler.servers == 3
 
 
+@pytest.mark.parametrize("mode", [Mode.Z_CLIENT, Mode.Z_PROXY])
+async def test_pairs_of_a_group_come_and_go_and_the_rest_stays(mode: Mode) -> None:
+    async with scaled(mode, 1) as (scaler, supervisor, events):
+        one, three = ([p.name for p in topology(mode).active(n)] for n in (1, 3))
+        await until(supervisor, one)
+        assert scaler.ask(3)["processes"] == three
+        await until(supervisor, three)
+        scaler.ask(1)
+        await until(supervisor, one)
+        stopped = [event.name for event in events if event.kind == "stopped"]
+        assert (set(stopped[:2]), set(stopped[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
+
+
+async def test_pairs_are_added_to_every_clone() -> None:
+    ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(*CLONED)}
+    kafka = KafkaOptions(bootstrap_servers="elsewhere:9092")
+    planned = compose(Options(Mode.Z_CLIENT, Path("/state"), clones=2, kafka=kafka), ports, Programs(("diem",)))
+    answer = Scaler(planned, 1, Supervisor([]), idle, 5).ask(2)
+    numbers = [1, 2, 9, 10]
+    names = ["data", "metadata", *(f"bridge-{k}" for k in numbers), *(f"websocket-{k}" for k in numbers)]
+    assert answer == {"before": 1, "servers": 2, "processes": names}
+
+
+async def test_composites_are_what_is_scaled_behind_nginx() -> None:
+    async with scaled(Mode.XZ, 2) as (scaler, supervisor, _):
+        await until(supervisor, ["data", "nginx", "composite-1", "composite-2"])
+        assert "composite-3/websocket-1" in scaler.ask(3)["processes"]
+        await until(supervisor, ["data", "nginx", "composite-1", "composite-2", "composite-3"])
+        with pytest.raises(Refused, match="it runs 1 to 8 composites, not 9"):
+            scaler.ask(9)
+
+
+async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: Path) -> None:
+    key = SharedKey.create(tmp_path / "key")
+    scaler = Scaler(topology(Mode.Z_COMPOSITE), 2, Supervisor([]), idle, 5)
+    told: list[int] = [1]
+    control = Control(lambda: told[-1], told.append)
+    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
+    await listener.start()
+    keeping = asyncio.create_task(pairs.keep(f"http://127.0.0.1:{listener.port}", key, scaler))
+    try:
+        await eventually(lambda: told == [1, 2])
+        assert "composite-1/websocket-5" in scaler.ask(5)["processes"]
+        await eventually(lambda: told == [1, 2, 5])
+        for link in list(control._links):
+            link.abort()  # as a composite that is killed does
+        await eventually(lambda: told == [1, 2, 5, 5])
+    finally:
+        keeping.cancel()
+        await asyncio.wait({keeping})
+        listener.stop()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("servers", [0, 9, -1, None, "2", 2.0, True])
 async def test_number_that_the_topology_has_no_room_for_is_refused(servers: object) -> None:
     scaler = Scaler(topology(Mode.X), 1, Supervisor([]), idle, 5)
@@ -112,6 +177,19 @@ class Fake:
         return {"servers": self.servers, "processes": processes}
 
 
+class FakeComposite(Fake):
+    """A `diem up` with a composite whose children are counted as `Fake` counts processes."""
+
+    async def scale(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = await super().scale(request)
+        return answer | {"processes": ["composite-1", *(f"composite-1/{name}" for name in answer["processes"])]}
+
+    async def status(self, request: dict[str, Any]) -> dict[str, Any]:
+        status = await super().status(request)
+        report = {"ready": True, "children": status["processes"]}
+        return status | {"processes": [{"name": "composite-1", "report": report}]}
+
+
 async def scale_of(tmp_path: Path, fake: Fake, servers: int, within_s: float = 5.0) -> list[tuple[int, int]]:
     shown: list[tuple[int, int]] = []
     state = StateDir(tmp_path)
@@ -125,6 +203,11 @@ async def test_command_waits_until_all_processes_are_as_asked(tmp_path: Path, mo
     assert await scale_of(tmp_path, Fake("websocket-1"), 3) == [(1, 3), (2, 3), (3, 3)]
     down = Fake("websocket-1", "websocket-2", "websocket-3")
     assert await scale_of(tmp_path, down, 1) == [(1, 3), (1, 2), (1, 1)]
+
+
+async def test_command_waits_for_the_pairs_of_a_composite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.0)
+    assert await scale_of(tmp_path, FakeComposite("websocket-1"), 3) == [(2, 4), (3, 4), (4, 4)]
 
 
 async def test_command_names_what_is_late(tmp_path: Path) -> None:

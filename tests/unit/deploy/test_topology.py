@@ -13,6 +13,7 @@ from deploy.topology import (
     Planned,
     Ports,
     Programs,
+    ProxyMode,
     Readiness,
     Sizes,
     Slot,
@@ -24,6 +25,7 @@ from deploy.topology import (
     overridden,
     parse_settings,
     sizes,
+    sizes_of,
     slots,
 )
 from diem.process.listeners import PortTaken
@@ -31,6 +33,8 @@ from diem.process.listeners import PortTaken
 STATE = Path("/state")
 PROGRAMS = Programs(("python", "-m", "deploy"), {"nginx": ("guard", "nginx"), "kafka-1": ("guard", "java")})
 NGINX = [mode for mode in Mode if mode.behind_nginx]
+KAFKA = [mode for mode in Mode if mode.uses_kafka]
+CLUSTER = KafkaOptions(bootstrap_servers="h:1")
 
 
 def documented(default: int) -> int:
@@ -47,7 +51,7 @@ def slots_of(mode: Mode, servers: int = 1, max_servers: int | None = None, broke
 
 def topology(mode: Mode, servers: int = 1, max_servers: int | None = None, **others: Any) -> Topology:
     options = Options(mode, STATE, servers, max_servers=max_servers, **others)
-    wanted = slots_of(mode, servers, max_servers, options.kafka.local_brokers)
+    wanted = slots(mode, sizes_of(options))
     return compose(options, assign_ports(wanted, {}, documented, all_but()), PROGRAMS)
 
 
@@ -114,15 +118,16 @@ def test_clients_and_pages_come_through_nginx(mode: Mode) -> None:
     assert (two.page_url, two.rest_url) == ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1")
     assert two.websocket_urls == ("ws://127.0.0.1:8000/ws",)
     assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws"}]
-    for name, prefix in (("data", "DATA"), ("websocket-8", "WEBSOCKET")):
-        assert json.loads(env(two, name)[f"DIEM_{prefix}_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
-    own = env(two, "websocket-8")
-    assert json.loads(own["DIEM_WEBSOCKET_ORIGINS"]) == [
+    prefix = mode.edge.upper()
+    assert json.loads(env(two, "data")["DIEM_DATA_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
+    own = env(two, f"{mode.edge}-8")
+    assert json.loads(own[f"DIEM_{prefix}_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
+    assert json.loads(own[f"DIEM_{prefix}_ORIGINS"]) == [
         "http://localhost:8000",
         "http://127.0.0.1:8000",
         "http://[::1]:8000",
     ]
-    assert own["DIEM_WEBSOCKET_PAGE_PORT"] == "8080"
+    assert own[f"DIEM_{prefix}_PAGE_PORT"] == "8080"
     nginx = process(two, "nginx")
     assert nginx.argv == ("guard", "nginx")
     assert nginx.sweep
@@ -154,9 +159,9 @@ def test_kafka_is_told_to_those_that_use_it_and_nobody_else() -> None:
     assert env(x, "bridge-8")["DIEM_BRIDGE_NUMBER"] == "8"
     assert env(x, "bridge-8")["DIEM_BRIDGE_INTERNAL_PORT"] == "9208"
     for mode in Mode:
-        for each in topology(mode, 1, kafka=KafkaOptions(bootstrap_servers="h:1")).processes:
+        for each in topology(mode, 1, kafka=CLUSTER).processes:
             told = any(name.startswith("DIEM_KAFKA_") for name in each.env)
-            assert told == (mode is Mode.X and each.process in {"data", "bridge"})
+            assert told == (mode.uses_kafka and each.process in {"data", "bridge", "metadata", "composite"})
 
 
 def test_cluster_elsewhere_runs_no_brokers_here_and_is_told_with_its_login() -> None:
@@ -329,3 +334,170 @@ def test_malformed_setting_is_refused(text: str) -> None:
 def test_setting_for_a_process_that_there_is_not_is_refused() -> None:
     with pytest.raises(BadTopology, match=r"no process is called 'bridge-1' here: there are data, websocket-1$"):
         topology(Mode.SINGLE, settings={"bridge-1": {"A": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "more"),
+    [
+        (
+            Mode.Z_CLIENT,
+            ["data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2"],
+            ["bridge-3", "websocket-3"],
+        ),
+        (
+            Mode.Z_PROXY,
+            ["data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"],
+            ["bridge-3", "websocket-3"],
+        ),
+        (Mode.Z_COMPOSITE, ["data", "composite-1"], []),
+        (Mode.XZ, ["data", "nginx", "composite-1", "composite-2"], ["composite-3"]),
+    ],
+)
+def test_partitioned_modes_have_these_processes(mode: Mode, names: list[str], more: list[str]) -> None:
+    two = topology(mode, 2, kafka=CLUSTER)
+    assert (two.servers, two.max_servers) == (2, 8)
+    assert [process.name for process in two.active(2)] == names
+    assert [process.name for process in two.active(3) if process not in two.active(2)] == more
+    with_brokers = topology(mode, 2, kafka=KafkaOptions(brokers=3))
+    assert [process.name for process in with_brokers.active(2)] == ["kafka-1", "kafka-2", "kafka-3", *names]
+
+
+def test_clones_are_groups_of_their_own_whose_names_and_ports_run_on() -> None:
+    three = topology(Mode.Z_CLIENT, 2, 4, clones=3, kafka=CLUSTER)
+    assert (three.servers, three.max_servers, three.clones) == (2, 4, 3)
+    numbers = [1, 2, 5, 6, 9, 10]
+    assert [process.name for process in three.active(2)] == [
+        "data",
+        "metadata",
+        *(f"bridge-{k}" for k in numbers),
+        *(f"websocket-{k}" for k in numbers),
+    ]
+    bridge = env(three, "bridge-6")
+    assert (bridge["DIEM_BRIDGE_CLONE"], bridge["DIEM_BRIDGE_NUMBER"]) == ("2", "2")
+    assert bridge["DIEM_BRIDGE_SERVER_INTERNAL_URL"] == "ws://127.0.0.1:9106/ws"
+    assert bridge["DIEM_BRIDGE_SERVER_PUBLIC_URL"] == "ws://127.0.0.1:8106/ws"
+    assert bridge["DIEM_BRIDGE_INTERNAL_PORT"] == "9206"
+    server = env(three, "websocket-6")
+    assert (server["DIEM_WEBSOCKET_NUMBER"], server["DIEM_WEBSOCKET_MODE"]) == ("6", "z-client")
+    assert server["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9206/feed"
+    assert json.loads(env(three, "metadata")["DIEM_METADATA_CLONES"]) == [1, 2, 3]
+
+
+def test_clients_of_z_client_ask_the_metadata_service_and_dial_the_servers_that_run() -> None:
+    two = topology(Mode.Z_CLIENT, 2, 3, kafka=CLUSTER)
+    assert two.page_url == "http://127.0.0.1:8080/"
+    assert two.metadata_urls == ("http://127.0.0.1:8400/v1",)
+    assert two.dialled(2) == ("ws://127.0.0.1:8101/ws", "ws://127.0.0.1:8102/ws")
+    assert two.dialled(3) == (*two.dialled(2), "ws://127.0.0.1:8103/ws")
+    data = env(two, "data")
+    assert json.loads(data["DIEM_DATA_METADATA_SERVICES"]) == [{"port": 8400, "path": "/v1"}]
+    assert [server["port"] for server in json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"])] == [8101, 8102, 8103]
+    assert env(two, "metadata")["DIEM_METADATA_PAGE_PORT"] == env(two, "websocket-1")["DIEM_WEBSOCKET_PAGE_PORT"]
+    assert "DIEM_WEBSOCKET_ORIGINS" not in env(two, "websocket-1")
+
+
+def test_clients_of_z_proxy_see_the_proxy_alone_which_may_dial_the_servers_that_may_run() -> None:
+    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, clients_per_address=9)
+    assert two.dialled(3) == ("ws://127.0.0.1:8501/ws",)
+    assert two.metadata_urls == ()
+    assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8501, "path": "/ws"}]
+    assert "DIEM_DATA_METADATA_SERVICES" not in env(two, "data")
+    proxy = env(two, "proxy-1")
+    assert proxy["DIEM_PROXY_MODE"] == "passthrough"
+    assert (proxy["DIEM_PROXY_PORT"], proxy["DIEM_PROXY_INTERNAL_PORT"]) == ("8501", "9501")
+    assert json.loads(proxy["DIEM_PROXY_METADATA_URLS"]) == ["ws://127.0.0.1:9400/watch"]
+    assert json.loads(proxy["DIEM_PROXY_ALLOWED"]) == [f"127.0.0.1/32:{port}" for port in (9101, 9102, 9103)]
+    assert (proxy["DIEM_PROXY_PAGE_PORT"], proxy["DIEM_PROXY_CONNECTIONS_PER_ADDRESS"]) == ("8080", "9")
+    assert json.loads(env(two, "metadata")["DIEM_METADATA_CLONES"]) == [1]
+
+
+def test_composite_is_told_its_number_its_pairs_and_kafka() -> None:
+    one = topology(Mode.Z_COMPOSITE, 3, kafka=CLUSTER)
+    assert one.dialled(3) == ("ws://127.0.0.1:8601/ws",)
+    assert one.page_url == "http://127.0.0.1:8080/"
+    told = env(one, "composite-1")
+    assert (told["DIEM_COMPOSITE_NUMBER"], told["DIEM_COMPOSITE_PAIRS"]) == ("1", "3")
+    assert (told["DIEM_COMPOSITE_MODE"], told["DIEM_COMPOSITE_PROXY"]) == ("z-composite", "shared")
+    assert (told["DIEM_COMPOSITE_PORT"], told["DIEM_COMPOSITE_INTERNAL_PORT"]) == ("8601", "9601")
+    assert told["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "h:1"
+    xz = topology(Mode.XZ, 3, clones=2, kafka=CLUSTER)
+    assert [env(xz, f"composite-{n}")["DIEM_COMPOSITE_PAIRS"] for n in (1, 2, 8)] == ["3", "3", "3"]
+    assert env(xz, "composite-2")["DIEM_COMPOSITE_MODE"] == "xz"
+    assert xz.dialled(2) == ("ws://127.0.0.1:8000/ws",)
+
+
+def test_names_of_what_runs_include_the_children_of_composites() -> None:
+    inside = ("metadata", "bridge-1", "websocket-1", "proxy")
+    composite = topology(Mode.Z_COMPOSITE, 1, kafka=CLUSTER)
+    assert composite.names(1) == ("data", "composite-1", *(f"composite-1/{name}" for name in inside))
+    assert set(composite.names(2)) - set(composite.names(1)) == {"composite-1/bridge-2", "composite-1/websocket-2"}
+    xz = topology(Mode.XZ, 1, kafka=CLUSTER)
+    assert set(xz.names(3)) - set(xz.names(2)) == {"composite-3", *(f"composite-3/{name}" for name in inside)}
+    assert topology(Mode.X).names(1) == ("kafka-1", "data", "bridge-1", "nginx", "websocket-1")
+
+
+def test_clients_leave_before_what_serves_them_and_owners_are_known_until_the_servers_are_gone() -> None:
+    proxied = {process.process: process.stage for process in topology(Mode.Z_PROXY, 2).processes}
+    order = ["proxy", "websocket", "bridge", "metadata", "data", "kafka"]
+    assert sorted(proxied, key=proxied.__getitem__, reverse=True) == order
+    xz = {process.process: process.stage for process in topology(Mode.XZ, 2).processes}
+    assert sorted(xz, key=xz.__getitem__, reverse=True) == ["composite", "nginx", "data", "kafka"]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.partitioned])
+def test_hot_endpoints_are_told_to_the_publisher(mode: Mode) -> None:
+    hot = topology(mode, kafka=CLUSTER, hot=("/a", "/b"))
+    assert json.loads(env(hot, "data")["DIEM_DATA_HOT"]) == ["/a", "/b"]
+    assert "DIEM_DATA_HOT" not in env(topology(mode, kafka=CLUSTER), "data")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mode": Mode.X, "clones": 2}, "--clones is for --mode z-client and xz: x has none"),
+        ({"mode": Mode.Z_PROXY, "clones": 1}, "--clones is for --mode z-client and xz: z-proxy has none"),
+        ({"mode": Mode.SINGLE, "clones": 1}, "--clones is for --mode z-client and xz: single has none"),
+        ({"mode": Mode.Z_CLIENT, "clones": 0}, "z-client runs 1 to 64 clones and servers of them, not 0 times 1"),
+        ({"mode": Mode.Z_CLIENT, "clones": 65}, "z-client runs 1 to 64 clones and servers of them, not 65 times 1"),
+        ({"mode": Mode.Z_CLIENT, "servers": 9, "clones": 8}, "clones and servers of them, not 8 times 9"),
+        ({"mode": Mode.Z_CLIENT, "max_servers": 9, "clones": 8}, "--max-servers is between --servers .1. and 8, not 9"),
+        ({"mode": Mode.XZ, "clones": 3, "max_servers": 2}, "--max-servers is between --clones .3. and 64, not 2"),
+        ({"mode": Mode.XZ, "servers": 65}, "xz runs 1 to 64 WebSocket servers, not 65"),
+        ({"mode": Mode.Z_CLIENT, "proxy": ProxyMode.SHARED}, "--proxy is for --mode z-proxy, z-composite, xz"),
+        ({"mode": Mode.X, "proxy": ProxyMode.SHARED}, "--proxy is for --mode z-proxy, z-composite, xz: x has no proxy"),
+        ({"mode": Mode.X, "hot": ("/a",)}, "--hot is for partitioned modes: every server of x has every endpoint"),
+    ],
+)
+def test_options_that_do_not_fit_the_mode_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadTopology, match=text):
+        sizes_of(Options(state_dir=STATE, **options))
+
+
+@pytest.mark.parametrize(
+    ("clones", "servers", "most"), [(None, 1, 8), (8, 1, 8), (9, 1, 7), (8, 8, 8), (64, 1, 1), (3, 20, 20)]
+)
+def test_all_servers_of_all_clones_have_a_place_from_the_start(clones: int | None, servers: int, most: int) -> None:
+    assert sizes(Mode.Z_CLIENT, servers, clones=clones) == Sizes(servers, most, 0, clones or 1)
+
+
+def test_number_of_brokers_is_checked_in_every_mode_with_kafka() -> None:
+    for mode in KAFKA:
+        with pytest.raises(BadTopology, match="1 or 3 brokers, not 2"):
+            sizes(mode, 1, None, 2)
+
+
+@pytest.mark.parametrize("mode", KAFKA)
+def test_no_port_of_any_mode_is_given_twice(mode: Mode) -> None:
+    clones = {Mode.Z_CLIENT: 4, Mode.XZ: 64}.get(mode)
+    chosen = assign_ports(slots(mode, sizes(mode, 16, brokers=3, clones=clones)), {}, documented, all_but())
+    given = [port for ports in chosen.values() for port in ports if port is not None]
+    assert len(set(given)) == len(given)
+
+
+def test_asked_for_port_is_that_of_what_clients_dial() -> None:
+    assert fixed_ports(slots_of(Mode.Z_PROXY, 2, 2), 80, 7000) == {"data": 80, "proxy-1": 7000}
+    assert fixed_ports(slots_of(Mode.Z_COMPOSITE, 2), None, 7000) == {"composite-1": 7000}
+    clones = slots(Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, 1, 1, clones=2))
+    assert fixed_ports(clones, None, 7000) == {"websocket-1": 7000, "websocket-2": 7001}
+    two = slots(Mode.XZ, sizes(Mode.XZ, 2, 2))
+    assert fixed_ports(two, 80, 7000) == {"nginx": 80, "composite-1": 7000, "composite-2": 7001}

@@ -5,9 +5,9 @@ from typing import Any, Self
 import pytest
 
 from deploy import watch as module
-from deploy.found import DataService, Unreachable
-from deploy.watch import Ended, describe, watch
-from diem.links.client import Event
+from deploy.found import DataService, Edges, Unreachable
+from deploy.watch import Ended, client_of, describe, watch
+from diem.links.client import Event, PartitionedClient, UpdatesClient
 
 
 class FakeService(DataService):
@@ -15,10 +15,11 @@ class FakeService(DataService):
 
     __slots__ = ()
     servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
+    more: Mapping[str, Any] = {}
 
     async def json(self, path: str) -> dict[str, Any]:
         if path == "/config.json":
-            return {"servers": self.servers}
+            return {"servers": self.servers, **self.more}
         return {"endpoints": [{"endpoint": "/known"}]}
 
 
@@ -98,6 +99,17 @@ async def test_that_nothing_has_changed_is_no_event(monkeypatch: pytest.MonkeyPa
     assert told == ["live", "not live: what you see may be old", "live"]
 
 
+@pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
+async def test_only_in_z_client_the_metadata_services_are_where_clients_ask(
+    monkeypatch: pytest.MonkeyPatch, mode: str, metadata: Sequence[str]
+) -> None:
+    entries = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
+    monkeypatch.setattr(FakeService, "more", {"mode": mode, "metadata": entries})
+    edges = await SERVICE.edges()
+    assert edges == Edges(["ws://h:1/ws"], list(metadata))
+    assert type(client_of(edges, SERVICE.origin)) is (PartitionedClient if metadata else UpdatesClient)
+
+
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeService, "servers", ())
     with pytest.raises(Unreachable, match="names no WebSocket server"):
@@ -112,6 +124,7 @@ async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPat
         (Event("update", "/a", 5, gone=True), "/a  gone 5  1970-01-01T00:00:00.005Z"),
         (Event("status", live=False), "not live: what you see may be old"),
         (Event("status", live=True), "live"),
+        (Event("status", "/a", live=False), "/a  not live: what you see may be old"),
         (Event("resync", "/a"), "/a  resync: fetch it again"),
         (Event("rejected", "/a", message="forbidden: no"), "/a  rejected: forbidden: no"),
         (Event("error", message="rate: slow down"), "server  error: rate: slow down"),

@@ -1,0 +1,1 @@
+"""The Multi-WebSocket service: pairs of bridge and server, a metadata service and a proxy behind one public port."""

@@ -1,0 +1,176 @@
+"""Keeps the children of one composite running, as many pairs as are asked for, and knows how they are."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from diem.process.faults import ConfigurationError
+from diem.process.supervisor import Event, Spec, Supervisor
+from services.composite.plan import Child
+from services.composite.reports import Reports
+
+Launch = Callable[[Child], tuple[str, ...]]
+"""Returns the command line of a child."""
+
+
+def launch(child: Child) -> tuple[str, ...]:
+    """Return what runs a child with this very interpreter and installation."""
+    return (sys.executable, "-m", "services.composite.child", child.process)
+
+
+class ChildFailed(ConfigurationError):
+    """A child cannot run with its configuration; it has said why."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return f"{self.name} cannot be started"
+
+
+class Composite:
+    """The children and their number. `children` describes those of so many pairs, `launch` how they are started.
+
+    `seconds` is the time that a stage of children has to leave when pairs are taken away.
+    """
+
+    def __init__(
+        self,
+        children: Callable[[int], tuple[Child, ...]],
+        pairs: int,
+        reports: Reports,
+        seconds: float,
+        launch: Launch = launch,
+    ) -> None:
+        self._children = children
+        self._reports = reports
+        self._seconds = seconds
+        self._launch = launch
+        self._changed = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._supervisor = Supervisor([], on_event=self._on_event)
+        self._first = frozenset(child.name for child in children(pairs))
+        self._known: dict[str, Child] = {}
+        self._stopping = False
+        self._log = structlog.get_logger("composite")
+        self.pairs = pairs
+        self.restarts = 0
+
+    def scale(self, pairs: int) -> None:
+        """Take note of how many pairs there shall be; `run` does it."""
+        if pairs != self.pairs:
+            self._log.info("scaling", pairs=pairs, before=self.pairs)
+            self.pairs = pairs
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Start the children, and start and stop pairs as asked for, until cancelled.
+
+        Raises:
+            ChildFailed: a child of the first hour cannot run with its configuration.
+        """
+        reporting = asyncio.ensure_future(self._reports.run(self.running))
+        scaling = asyncio.ensure_future(self._keep_scaling())
+        try:
+            await asyncio.wait({reporting, scaling, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (self._failed, scaling, reporting):
+                if ended.done():
+                    ended.result()
+        finally:
+            reporting.cancel()
+            scaling.cancel()
+            await asyncio.wait({reporting, scaling})
+
+    async def stop(self, stage_seconds: float) -> None:
+        """Stop every child: the proxy first, then servers, bridges and the metadata service."""
+        self._stopping = True
+        await self._supervisor.stop(stage_seconds)
+
+    def why_not_ready(self) -> str | None:
+        """Why no clients should be sent here: that takes the proxy and one pair at least."""
+        if self._stopping:
+            return "draining"
+        if not self._reports.ready("proxy"):
+            return "the proxy is not ready"
+        if not self.ready_pairs:
+            return "no pair is ready"
+        return None
+
+    @property
+    def ready_pairs(self) -> int:
+        """How many pairs have their server ready."""
+        names = [status.name for status in self._supervisor.status() if status.pid]
+        return sum(self._reports.ready(name) for name in names if name.startswith("websocket-"))
+
+    def running(self) -> list[Child]:
+        """The children that run now."""
+        return [self._known[status.name] for status in self._supervisor.status() if status.pid]
+
+    def status(self) -> dict[str, Any]:
+        """The part of `/status` that is of the children; clients are the proxy's."""
+        proxy = self._reports.of("proxy") or {}
+        mine = {"ready": self.why_not_ready() is None, "pairs": self.pairs, "ready_pairs": self.ready_pairs}
+        shown = {name: proxy[name] for name in ("clients", "subscriptions", "upstreams") if name in proxy}
+        servers = [report for child in self.running() if (report := self._of_server(child))]
+        if servers:
+            mine["live"] = all(report.get("live") for report in servers)
+        return mine | shown | {"children": list(self._described())}
+
+    def _of_server(self, child: Child) -> Mapping[str, Any] | None:
+        return self._reports.of(child.name) if child.process == "websocket" else None
+
+    def _described(self) -> Iterable[Mapping[str, Any]]:
+        now = {status.name: status for status in self._supervisor.status()}
+        for child in self._known.values():
+            if (status := now.get(child.name)) is None:
+                continue
+            yield {
+                "name": child.name,
+                "process": child.process,
+                "state": str(status.state),
+                "pid": status.pid,
+                "uptime_seconds": round(status.uptime_seconds, 1),
+                "restarts": status.restarts,
+                "last_exit": status.last_exit,
+                "urls": {"internal": child.internal_url},
+                "report": self._reports.of(child.name) if status.pid else None,
+            }
+
+    async def _keep_scaling(self) -> None:
+        while True:
+            self._changed.clear()
+            children = self._children(self.pairs)
+            planned = {child.name: child for child in children}
+            # In the order of the plan, and those that are about to leave after them.
+            self._known = planned | {name: child for name, child in self._known.items() if name not in planned}
+            await self._supervisor.become([self._spec(child) for child in children], self._seconds)
+            await self._changed.wait()
+
+    def _spec(self, child: Child) -> Spec:
+        env = {**os.environ, **child.env}
+        return Spec(child.name, self._launch(child), env, stage=child.stage, inherit=True)
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind != "started":
+            self._reports.forget(event.name)
+        match event.kind:
+            case "died":
+                self.restarts += 1
+                self._log.warning("child died", child=event.name, code=event.code, delay_seconds=event.delay_s)
+            case "failed":
+                self._log.error("child is not restarted: its configuration is wrong", child=event.name)
+                # One that was added or ran before is for whoever looks at the log; the others go on.
+                if event.name in self._first and not self._restarted(event.name) and not self._failed.done():
+                    self._failed.set_exception(ChildFailed(event.name))
+            case "killed":
+                self._log.warning("child did not stop in time and was killed", child=event.name)
+            case _:
+                self._log.info(f"child {event.kind}", child=event.name, pid=event.pid)
+
+    def _restarted(self, name: str) -> bool:
+        return any(status.restarts for status in self._supervisor.status() if status.name == name)

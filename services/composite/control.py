@@ -1,0 +1,66 @@
+"""The control channel of a composite: how many pairs there shall be (WebSocket `/control`, with the shared key)."""
+
+from collections.abc import Callable
+from typing import Final
+
+import orjson
+
+from diem.links.internal import InternalConnection
+from diem.protocol.codes import Close
+from services.composite.plan import MAX_PAIRS
+
+SUBPROTOCOL: Final = "diem.control.v1"
+PATH: Final = "/control"
+MAX_LINKS: Final = 8
+
+
+class Control:
+    """Serves the channel (it is an ``End``): ``{"pairs": N}`` scales, ``{}`` asks; both are answered ``{"pairs": N}``.
+
+    Anything else is answered ``{"error": "..."}`` and changes nothing. A ninth link at once is sent away.
+    """
+
+    subprotocol = SUBPROTOCOL
+
+    def __init__(self, pairs: Callable[[], int], scale: Callable[[int], None]) -> None:
+        self._pairs = pairs
+        self._scale = scale
+        self._links: set[InternalConnection] = set()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether links are taken now."""
+        return len(self._links) < MAX_LINKS
+
+    def opened(self, connection: InternalConnection) -> None:
+        """Somebody has connected, and speaks first."""
+        self._links.add(connection)
+
+    def received(self, connection: InternalConnection, data: bytes) -> None:
+        """Do what is asked for, and say what holds now."""
+        error = self._do(data)
+        connection.send_text(orjson.dumps({"pairs": self._pairs()} if error is None else {"error": error}))
+
+    def blocked(self, connection: InternalConnection) -> None:
+        """Whoever asks without reading the answers has nothing to say here."""
+        connection.close(Close.OVERLOAD)
+
+    def resumed(self, connection: InternalConnection) -> None:
+        """Nothing waits."""
+
+    def closed(self, connection: InternalConnection) -> None:
+        """The link is gone."""
+        self._links.discard(connection)
+
+    def _do(self, data: bytes) -> str | None:
+        try:
+            request = orjson.loads(data)
+        except ValueError:
+            return "not JSON"
+        if request == {}:
+            return None
+        pairs = request.get("pairs") if isinstance(request, dict) and len(request) == 1 else None
+        if type(pairs) is not int or not 1 <= pairs <= MAX_PAIRS:
+            return f'expected {{"pairs": N}} with N from 1 to {MAX_PAIRS}, or {{}}'
+        self._scale(pairs)
+        return None

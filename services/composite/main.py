@@ -1,0 +1,105 @@
+"""Wires a composite: its children, its internal listener with the control channel, and an orderly end."""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+
+from diem import __version__
+from diem.links.internal import InternalListener
+from diem.process import metrics
+from diem.process.auth import SharedKey
+from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
+from diem.process.metrics import Sample
+from services.composite.composite import Composite
+from services.composite.control import PATH, Control
+from services.composite.plan import Plan, children
+from services.composite.ports import FreePorts
+from services.composite.reports import Reports
+from services.composite.settings import Settings
+
+ORPHANS_END_S: Final = 3.0
+"""The children of a composite that was killed have ended by then, unless they hang."""
+
+
+async def main(settings: Settings, life: Lifecycle) -> None:
+    """Run the children until asked to stop, then let them go in order."""
+    started = time.monotonic()
+    key = SharedKey.load(settings.internal_key_file)
+    # Faults of the set-up of Kafka end the composite now; later each child would find them.
+    settings.kafka().client_arguments()
+    # The client that asks the children how they are writes a line for each time.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    file = settings.state_dir / f"{settings.process_name}.ports.json"
+    ports = FreePorts(random.SystemRandom(), settings.number, file)
+    ports.reserve(settings.port)
+    ports.reserve(settings.internal_port)
+    await ports.settle(ORPHANS_END_S)
+    plan = _plan(settings, settings.port or ports.of("composite").public)
+    seconds = settings.drain_seconds * settings.time_factor + CANCEL_GRACE_S + 1.0
+    composite = Composite(lambda pairs: children(plan, pairs, ports.of), settings.pairs, Reports(key), seconds)
+    internal = InternalListener(
+        settings.internal_host,
+        settings.internal_port,
+        key=key,
+        ready=composite.why_not_ready,
+        status=lambda: {
+            "process": settings.process_name,
+            "pid": os.getpid(),
+            "version": __version__,
+            "mode": settings.mode,
+            "uptime_seconds": round(time.monotonic() - started, 1),
+            "url": f"ws://{plan.host}:{plan.port}/ws",
+            **composite.status(),
+        },
+        ends={PATH: Control(lambda: composite.pairs, composite.scale)},
+    )
+    await internal.start()
+    forget = metrics.register(lambda: _samples(composite))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(composite.run())
+            await life.stopping.wait()
+            running.cancel()
+    finally:
+        forget()
+        # All stages have the drain time together. When it has passed, this is cancelled, and what is left is killed.
+        try:
+            await composite.stop(life.drain_seconds / 2 + 0.5)
+        finally:
+            internal.stop()
+            await composite.stop(0)
+
+
+def _plan(settings: Settings, port: int) -> Plan:
+    edge: dict[str, Any] = {
+        "ORIGINS": settings.origins,
+        "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
+        "PAGE_PORT": settings.page_port,
+        "SUBSCRIPTIONS": settings.subscriptions,
+        "CONNECTIONS_PER_ADDRESS": settings.connections_per_address,
+        "CAPACITY": settings.capacity,
+        "CONNECTION_RATE": settings.connection_rate,
+    }
+    return Plan(
+        number=settings.number,
+        mode=settings.mode,
+        proxy=settings.proxy,
+        host=settings.host,
+        port=port,
+        drain_seconds=settings.drain_seconds,
+        edge={name: orjson.dumps(value).decode() for name, value in edge.items() if value is not None},
+    )
+
+
+def _samples(composite: Composite) -> Iterable[Sample]:
+    for child in composite.running():
+        yield metrics.CHILD_UP.sample(1, child.name, f"{child.internal_url}/metrics")
+    yield metrics.CHILD_RESTARTS.sample(composite.restarts)
+    yield metrics.PAIRS.sample(composite.pairs)
+    yield metrics.PAIRS_READY.sample(composite.ready_pairs)

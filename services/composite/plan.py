@@ -1,0 +1,124 @@
+"""Which children a composite has, and what each is told of the others; pure."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+HOST: Final = "127.0.0.1"
+MAX_PAIRS: Final = 64
+
+
+class Stage(IntEnum):
+    """The order of an orderly stop, the highest first: clients leave before what they were served by."""
+
+    METADATA = 0
+    BRIDGE = 1
+    WEBSOCKET = 2
+    PROXY = 3
+
+
+class Ports(NamedTuple):
+    """The ports of one child; a bridge has no public one."""
+
+    public: int
+    internal: int
+
+
+class Child(NamedTuple):
+    """One child as it is to be run: `env` is laid over the environment of the composite."""
+
+    name: str
+    process: str
+    stage: Stage
+    internal_port: int
+    env: Mapping[str, str]
+
+    @property
+    def internal_url(self) -> str:
+        """Where it says how it is."""
+        return f"http://{HOST}:{self.internal_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the children of one composite have in common.
+
+    `number` is the clone that its group is, `host` and `port` what its proxy listens on, and `edge` what the proxy is
+    told besides, by the names of its settings.
+    """
+
+    number: int
+    mode: str
+    proxy: str
+    host: str
+    port: int
+    drain_seconds: float = 3.0
+    edge: Mapping[str, str] = field(default_factory=dict)
+
+
+def child_names(pairs: int) -> tuple[str, ...]:
+    """Return the names of the children of a composite, in the order in which they are shown."""
+    numbers = range(1, pairs + 1)
+    return ("metadata", *(f"bridge-{n}" for n in numbers), *(f"websocket-{n}" for n in numbers), "proxy")
+
+
+def children(plan: Plan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
+    """Describe the children of a composite of `pairs` pairs; `ports` returns a child's ports, always the same."""
+    made = []
+    for name in child_names(pairs):
+        process, _, number = name.partition("-")
+        # A child's own listeners; the proxy's public one is the composite's.
+        own = ports(name)
+        env = {"INTERNAL_HOST": HOST, "INTERNAL_PORT": str(own.internal)}
+        if process in {"metadata", "websocket"}:
+            env |= {"HOST": HOST, "PORT": str(own.public)}
+        env |= _TOLD[process](plan, number, ports)
+        shared = {"DIEM_SUPERVISED": "1", "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process))}
+        prefixed = {f"DIEM_{process.upper()}_{variable}": value for variable, value in env.items()}
+        made.append(Child(name, process, Stage[process.upper()], own.internal, shared | prefixed))
+    return tuple(made)
+
+
+def _drain_seconds(plan: Plan, process: str) -> float:
+    # The others come after the proxy within the same time; without their clients they need little of it.
+    return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds
+
+
+def _metadata(plan: Plan, _number: str, _ports: Callable[[str], Ports]) -> dict[str, str]:
+    return {"CLONES": json.dumps([plan.number])}
+
+
+def _bridge(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+    return {
+        "NUMBER": number,
+        "CLONE": str(plan.number),
+        "SERVER_INTERNAL_URL": f"ws://{HOST}:{ports(f'websocket-{number}').internal}/ws",
+        # What clients could dial: they are told of the composite, never of what is inside.
+        "SERVER_PUBLIC_URL": f"ws://{plan.host}:{plan.port}/ws",
+    }
+
+
+def _websocket(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+    return {
+        "NUMBER": number,
+        "MODE": plan.mode,
+        "FEED_URL": f"ws://{HOST}:{ports(f'bridge-{number}').internal}/feed",
+    }
+
+
+def _proxy(plan: Plan, _number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+    return {
+        **plan.edge,
+        "NUMBER": str(plan.number),
+        "CLONE": str(plan.number),
+        "MODE": plan.proxy,
+        "HOST": plan.host,
+        "PORT": str(plan.port),
+        "METADATA_URLS": json.dumps([f"ws://{HOST}:{ports('metadata').internal}/watch"]),
+        "ALLOWED": json.dumps([f"{HOST}/32"]),
+    }
+
+
+_TOLD: Final = {"metadata": _metadata, "bridge": _bridge, "websocket": _websocket, "proxy": _proxy}

@@ -1,0 +1,40 @@
+"""What can be set for a composite."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from diem.kafka.settings import KafkaSettings
+from diem.process.edge_settings import EdgeSettings
+from services.composite.plan import MAX_PAIRS
+
+
+class Settings(EdgeSettings, KafkaSettings):
+    """Settings of a composite, from ``DIEM_COMPOSITE_*`` and ``DIEM_KAFKA_*``; its children get theirs from it.
+
+    Variables of the children's own (``DIEM_PROXY_*``, ``DIEM_WEBSOCKET_*``, ...) that the composite does not decide are
+    handed on to all children of that kind.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DIEM_COMPOSITE_")
+    process: ClassVar[str] = "composite"
+
+    number: int = Field(
+        default=1, ge=1, le=999, description="Which composite this is: each has a consumer group, with every endpoint."
+    )
+    pairs: int = Field(
+        default=2, ge=1, le=MAX_PAIRS, description="Pairs of bridge and server at the start; they share the partitions."
+    )
+    mode: Literal["z-composite", "xz"] = Field(default="z-composite", description="Scaling mode, for clients to see.")
+    proxy: Literal["shared", "passthrough"] = Field(
+        default="shared",
+        description="How its proxy reaches the servers: one connection to each for all clients, or one per client.",
+    )
+    port: int = Field(default=8601, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
+    internal_port: int = Field(default=9601, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+
+    @property
+    def process_name(self) -> str:
+        """The composite with its number: each has a log and a consumer group of its own."""
+        return f"composite-{self.number}"

@@ -1,0 +1,136 @@
+"""The partitioned modes as a user starts them, every process a real one."""
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.describe import with_children
+from deploy.kafka.program import Program
+from tests.integration.deploy.running import PATIENCE_S, Running, alive, eventually, fine, up
+from tests.integration.deploy.visiting import NAME, Client, clients, put, scale, visit
+from tests.support.nginx import needs_nginx
+
+pytestmark = pytest.mark.usefixtures("kafka_program")
+
+INSIDE = ["metadata", "bridge-1", "websocket-1", "proxy"]
+
+
+def inside(composite: str) -> list[str]:
+    return [f"{composite}/{name}" for name in INSIDE]
+
+
+async def everything(running: Running) -> dict[str, dict[str, Any]]:
+    """What runs, with the children of composites."""
+    return dict(with_children((await running.status()).values()))
+
+
+async def pids(running: Running) -> list[int]:
+    return [process["pid"] for process in (await everything(running)).values()]
+
+
+async def stop(running: Running) -> None:
+    """End it with Ctrl-C; nothing is left behind, and nothing had to be killed."""
+    last = await pids(running)
+    running.process.send_signal(signal.SIGINT)
+    await eventually(lambda: running.process.returncode is not None)
+    assert running.process.returncode == 0
+    assert not any(alive(pid) for pid in last)
+    assert not any("was killed" in line for line in running.output), running.output
+
+
+async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "z-client", "--servers", "1", "--clones", "2", "--max-servers", "2") as running:
+        names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-3", "websocket-1", "websocket-3"]
+        assert list(running.pids()) == names
+        urls = running.described()["urls"]
+        assert len(urls["websocket"]) == 2
+        await running.until_status(fine)
+        async with contextlib.AsyncExitStack() as stack:
+            seen = [await stack.enter_async_context(located(running, clone)) for clone in (1, 2)]
+            version = await put(running, 1)
+            for client in seen:
+                await client.sees(version)
+        assert await scale(running, 2) == {*names, "bridge-2", "bridge-4", "websocket-2", "websocket-4"}
+        assert len(running.described()["urls"]["websocket"]) == 4
+        await stop(running)
+
+
+async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough") as running:
+        names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
+        assert list(running.pids()) == names
+        await running.until_status(fine)
+        async with clients(running, 1) as (client,):
+            await client.sees(await put(running, 1))
+            assert await scale(running, 1) == set(names) - {"bridge-2", "websocket-2"}
+            await client.sees(await put(running, 2))
+            assert client.closed == []
+        await stop(running)
+
+
+async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pairs(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "z-composite", "--servers", "1") as running:
+        names = ["kafka-1", "data", "composite-1"]
+        assert list(await everything(running)) == [*names, *inside("composite-1")]
+        async with clients(running, 1) as (client,):
+            await client.sees(await put(running, 1))
+            assert await scale(running, 2) == set(names)
+            assert {"composite-1/bridge-2", "composite-1/websocket-2"} < set(await everything(running))
+            await client.sees(await put(running, 2))
+            assert client.closed == []
+
+            before = await pids(running)
+            os.kill(running.pids()["composite-1"], signal.SIGKILL)
+            await eventually(lambda: running.pids().get("composite-1") not in {None, *before})
+            await running.until_status(lambda status: (status["composite-1"]["report"] or {}).get("ready_pairs") == 2)
+            await client.sees(await put(running, 3))
+            assert sum(map(alive, before)) == 2
+        await stop(running)
+
+
+async def test_killed_diem_up_takes_the_children_of_its_composite_along(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "z-composite", "--servers", "1") as running:
+        last = await pids(running)
+        running.process.kill()
+        await running.process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in last), seconds=10)
+
+
+@needs_nginx
+async def test_composites_are_clones_behind_nginx(tmp_path: Path, kafka_program: Program) -> None:
+    async with up(tmp_path, "--mode", "xz", "--servers", "1", "--clones", "2") as running:
+        names = ["kafka-1", "data", "nginx", "composite-1", "composite-2"]
+        assert list(running.pids()) == names
+        await running.until_status(fine)
+        async with clients(running, 2) as both:
+            version = await put(running, 1)
+            for client in both:
+                await client.sees(version)
+            status = await running.until_status(
+                lambda s: [s[name]["report"].get("clients") for name in ("composite-1", "composite-2")] == [1, 1]
+            )
+            assert status["composite-2"]["report"]["mode"] == "xz"
+            assert await scale(running, 1) == set(names) - {"composite-2"}
+            version = await put(running, 2)
+            for client in both:
+                await client.sees(version)
+            assert sorted(map(len, (client.closed for client in both))) == [0, 1]
+        await stop(running)
+
+
+@contextlib.asynccontextmanager
+async def located(running: Running, clone: int) -> AsyncIterator[Client]:
+    """A client at the server of a clone that has the endpoint, as the metadata service says."""
+    urls = running.described()["urls"]
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        reply = await http.post(f"{urls['metadata'][0]}/locate", json={"endpoints": [NAME], "clone": clone})
+    owner = reply.json()["endpoints"][NAME]["owner"]
+    assert owner in urls["websocket"]
+    async with visit(running, [owner]) as (client,):
+        yield client

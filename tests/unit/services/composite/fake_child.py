@@ -1,0 +1,58 @@
+"""A child of a composite that only says how it is: `fake_child.py PROCESS`, with the environment of a real one.
+
+What it does is told in `FAKE_*`: the folder with the file that it writes its name into when it stops, and with the one
+that names those that are not ready; those whose configuration is wrong, and those that do not stop.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+PROCESS = sys.argv[1]
+PREFIX = f"DIEM_{PROCESS.upper()}_"
+NAME = f"{PROCESS}-{os.environ[f'{PREFIX}NUMBER']}" if PROCESS in {"bridge", "websocket"} else PROCESS
+UNREADY = Path(os.environ["FAKE_FOLDER"]) / "unready"
+KEY = Path(os.environ["DIEM_INTERNAL_KEY_FILE"]).read_text().strip()
+
+
+class Status(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        authorised = self.headers["Authorization"] == f"Bearer {KEY}"
+        unready = UNREADY.read_text().split() if UNREADY.exists() else []
+        body = json.dumps(
+            {"ready": NAME not in unready, "clients": 3, "upstreams": 2, "live": NAME != "websocket-2"}
+        ).encode()
+        self.send_response(200 if authorised and self.path == "/status" else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def stop(*_signal: object) -> None:
+    if NAME in os.environ.get("FAKE_STUBBORN", "").split():
+        return
+    with (Path(os.environ["FAKE_FOLDER"]) / "stopped").open("a") as file:
+        file.write(f"{NAME}\n")
+    os._exit(0)
+
+
+def orphaned() -> None:
+    while os.read(0, 1024):
+        pass
+    if NAME not in os.environ.get("FAKE_STUBBORN", "").split():
+        os._exit(0)
+
+
+if NAME in os.environ.get("FAKE_WRONG", "").split():
+    sys.exit(2)
+signal.signal(signal.SIGTERM, stop)
+threading.Thread(target=orphaned, daemon=True).start()
+print(f"{NAME} is up", flush=True)
+HTTPServer(("127.0.0.1", int(os.environ[f"{PREFIX}INTERNAL_PORT"])), Status).serve_forever()

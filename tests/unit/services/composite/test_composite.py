@@ -1,0 +1,167 @@
+"""A composite with children that only say how they are."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diem.process.auth import SharedKey
+from services.composite.composite import ChildFailed, Composite
+from services.composite.plan import Child, Plan, child_names, children
+from services.composite.ports import FreePorts
+from services.composite.reports import Reports
+
+FAKE = Path(__file__).parent / "fake_child.py"
+PLAN = Plan(1, "z-composite", "shared", "127.0.0.1", 1)
+
+
+def fake(child: Child) -> tuple[str, ...]:
+    return (sys.executable, str(FAKE), child.process)
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # other processes set no events
+            await asyncio.sleep(0.02)
+
+
+def unready(tmp_path: Path, *names: str) -> None:
+    (tmp_path / "unready").write_text(" ".join(names))
+
+
+def stopped(tmp_path: Path) -> list[str]:
+    return (tmp_path / "stopped").read_text().split()
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -> AsyncIterator[Composite]:
+    key = SharedKey.create(tmp_path / "key")
+    monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
+    ports = FreePorts(random.Random(), 1, tmp_path / "ports")
+    composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, Reports(key), 5, launch=fake)
+    task = asyncio.create_task(composite.run())
+    try:
+        yield composite
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await composite.stop(5)
+    assert composite.running() == []
+
+
+async def answered(composite: Composite, count: int) -> None:
+    """Wait for so many children to have answered: those have set up what they do at SIGTERM."""
+    await eventually(lambda: len([child for child in composite.status()["children"] if child["report"]]) == count)
+
+
+def pids(composite: Composite) -> dict[str, int]:
+    return {child["name"]: child["pid"] for child in composite.status()["children"] if child["pid"]}
+
+
+async def test_it_is_ready_with_its_proxy_and_one_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unready(tmp_path, "proxy", "websocket-1", "websocket-2")
+    async with running(tmp_path, monkeypatch, 2) as composite:
+        assert composite.why_not_ready() == "the proxy is not ready"
+        unready(tmp_path, "websocket-1", "websocket-2")
+        await eventually(lambda: composite.why_not_ready() == "no pair is ready")
+        unready(tmp_path, "websocket-1")
+        await eventually(lambda: composite.why_not_ready() is None)
+        assert composite.ready_pairs == 1
+        unready(tmp_path)
+        await eventually(lambda: composite.ready_pairs == 2)
+
+
+async def test_status_describes_every_child_and_has_the_clients_of_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, monkeypatch, 2) as composite:
+        await answered(composite, 6)
+        status = composite.status()
+    assert [child["name"] for child in status["children"]] == list(child_names(2))
+    assert (status["ready"], status["pairs"], status["clients"], status["upstreams"]) == (True, 2, 3, 2)
+    assert status["live"] is False
+    assert "subscriptions" not in status
+    one = status["children"][1]
+    assert (one["process"], one["state"], one["restarts"]) == ("bridge", "running", 0)
+    assert one["urls"]["internal"].startswith("http://127.0.0.1:1")
+
+
+async def test_pairs_are_added_and_taken_away_servers_before_bridges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, monkeypatch, 1) as composite:
+        await eventually(lambda: composite.ready_pairs == 1)
+        before = pids(composite)
+        composite.scale(3)
+        await answered(composite, 8)
+        assert composite.ready_pairs == 3
+        assert {name: pid for name, pid in pids(composite).items() if name in before} == before
+        assert tuple(child["name"] for child in composite.status()["children"]) == child_names(3)
+        composite.scale(1)
+        await eventually(lambda: pids(composite) == before)
+        gone = stopped(tmp_path)
+        assert (set(gone[:2]), set(gone[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
+        await eventually(lambda: len(composite.status()["children"]) == 4)
+
+
+async def test_killed_child_is_replaced_and_nothing_it_said_counts_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, monkeypatch, 1) as composite:
+        await eventually(lambda: composite.why_not_ready() is None)
+        before = pids(composite)
+        unready(tmp_path, "proxy")
+        os.kill(before["proxy"], signal.SIGKILL)
+        await eventually(lambda: composite.why_not_ready() is not None)
+        await eventually(lambda: pids(composite).get("proxy") not in {None, before["proxy"]})
+        assert composite.restarts == 1
+        unready(tmp_path)
+        await eventually(lambda: composite.why_not_ready() is None)
+        assert {**pids(composite), "proxy": 0} == {**before, "proxy": 0}
+
+
+async def test_children_stop_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, monkeypatch, 2) as composite:
+        await answered(composite, 6)
+    assert composite.why_not_ready() == "draining"
+    gone = stopped(tmp_path)
+    assert [name.rstrip("-12") for name in gone] == ["proxy", *["websocket"] * 2, *["bridge"] * 2, "metadata"]
+
+
+async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_WRONG", "bridge-1")
+    monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
+    key = SharedKey.create(tmp_path / "key")
+    monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
+    ports = FreePorts(random.Random(), 1, tmp_path / "ports")
+    composite = Composite(lambda count: children(PLAN, count, ports.of), 1, Reports(key), 5, launch=fake)
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(ChildFailed, match="bridge-1 cannot be started"):
+                await composite.run()
+    finally:
+        await composite.stop(5)
+
+
+async def test_pair_that_cannot_be_added_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_WRONG", "bridge-2")
+    async with running(tmp_path, monkeypatch, 1) as composite:
+        await eventually(lambda: composite.why_not_ready() is None)
+        composite.scale(2)
+        await eventually(lambda: "failed" in states(composite))
+        await eventually(lambda: composite.ready_pairs == 2)
+        assert composite.why_not_ready() is None
+
+
+def states(composite: Composite) -> list[Any]:
+    return [child["state"] for child in composite.status()["children"]]

@@ -1,0 +1,95 @@
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+from diem.links.internal import InternalListener
+from diem.process.auth import SharedKey
+from services.composite.control import MAX_LINKS, PATH, SUBPROTOCOL, Control
+
+Dial = Callable[..., Any]
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, asked: list[int]) -> AsyncIterator[tuple[Control, Dial, InternalListener]]:
+    key = SharedKey.create(tmp_path / "key")
+    control = Control(lambda: asked[-1], asked.append)
+    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
+    await listener.start()
+
+    def dial(header: str = key.header) -> connect:
+        return connect(
+            f"ws://127.0.0.1:{listener.port}{PATH}",
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            additional_headers={"Authorization": header},
+            proxy=None,
+        )
+
+    try:
+        yield control, dial, listener
+    finally:
+        listener.stop()
+
+
+async def said(link: ClientConnection, text: str) -> dict[str, Any]:
+    await link.send(text)
+    answer: dict[str, Any] = orjson.loads(await link.recv())
+    return answer
+
+
+async def test_number_of_pairs_is_told_and_changed(tmp_path: Path) -> None:
+    asked = [2]
+    async with served(tmp_path, asked) as (_, dial, _listener), dial() as link:
+        assert link.subprotocol == SUBPROTOCOL
+        assert await said(link, "{}") == {"pairs": 2}
+        assert await said(link, '{"pairs": 5}') == {"pairs": 5}
+        assert await said(link, "{}") == {"pairs": 5}
+        assert await said(link, '{"pairs": 64}') == {"pairs": 64}
+    assert asked == [2, 5, 64]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "5", "[]", "null", '{"x": 1}'),
+        *(
+            '{"pairs": 0}',
+            '{"pairs": 65}',
+            '{"pairs": 2.0}',
+            '{"pairs": true}',
+            '{"pairs": "2"}',
+            '{"pairs": 2, "x": 1}',
+        ),
+    ],
+)
+async def test_anything_else_is_answered_with_an_error_and_changes_nothing(tmp_path: Path, text: str) -> None:
+    asked = [2]
+    async with served(tmp_path, asked) as (_, dial, _listener), dial() as link:
+        assert list(await said(link, text)) == ["error"]
+        assert await said(link, "{}") == {"pairs": 2}
+    assert asked == [2]
+
+
+async def test_channel_needs_the_key(tmp_path: Path) -> None:
+    async with served(tmp_path, [2]) as (_, dial, _listener):
+        with pytest.raises(InvalidStatus) as refused:
+            await dial("Bearer wrong")
+    assert refused.value.response.status_code == 401
+
+
+async def test_number_of_links_is_bounded(tmp_path: Path) -> None:
+    async with served(tmp_path, [2]) as (control, dial, _listener):
+        links = [await dial() for _ in range(MAX_LINKS)]
+        assert not control.accepting
+        with pytest.raises(InvalidStatus) as refused:
+            await dial()
+        assert refused.value.response.status_code == 503
+        for link in links:
+            await link.close()
+        assert control.accepting

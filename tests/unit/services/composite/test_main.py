@@ -1,0 +1,207 @@
+"""The whole process of a composite, whose children only say how they are."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from diem.process.auth import SharedKey
+from services.composite.control import PATH, SUBPROTOCOL
+from services.composite.plan import child_names
+from services.composite.ports import FreePorts
+from services.composite.settings import Settings
+
+FAKE = Path(__file__).parent / "fake_child.py"
+ROOT = Path(__file__).parents[4]
+SCRIPT = f"""
+import functools, sys
+from diem.process import lifecycle
+from services.composite import main as module
+from services.composite.composite import Composite
+from services.composite.settings import Settings
+fake = lambda child: (sys.executable, {str(FAKE)!r}, child.process)
+module.Composite = functools.partial(Composite, launch=fake)
+sys.exit(lifecycle.run(Settings.load(), module.main))
+"""
+
+
+class Running:
+    def __init__(self, process: Process, port: int, key: SharedKey, http: httpx.AsyncClient) -> None:
+        self.process = process
+        self.address = f"127.0.0.1:{port}"
+        self.key = key
+        self.http = http
+
+    async def ready(self) -> bool:
+        try:
+            return (await self.http.get(f"http://{self.address}/readyz")).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    async def page(self, path: str) -> str:
+        reply = await self.http.get(f"http://{self.address}{path}", headers={"Authorization": self.key.header})
+        assert reply.status_code == 200
+        return reply.text
+
+    async def children(self) -> dict[str, dict[str, Any]]:
+        return {child["name"]: child for child in orjson.loads(await self.page("/status"))["children"]}
+
+    async def urls(self) -> dict[str, str]:
+        return {name: child["urls"]["internal"] for name, child in (await self.children()).items()}
+
+    async def pids(self) -> dict[str, int]:
+        return {name: child["pid"] for name, child in (await self.children()).items()}
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
+    key = SharedKey.create(tmp_path / "internal.key")
+    port = FreePorts(random.Random(), 1, tmp_path / "ports").one()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
+    env = {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "FAKE_FOLDER": str(tmp_path),
+        "DIEM_STATE_DIR": str(tmp_path),
+        "DIEM_INTERNAL_KEY_FILE": str(tmp_path / "internal.key"),
+        "DIEM_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "DIEM_COMPOSITE_PORT": "0",
+        "DIEM_COMPOSITE_INTERNAL_PORT": str(port),
+        "DIEM_DRAIN_SECONDS": "3",
+        **environment,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCRIPT, env=env, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            yield Running(process, port, key, http)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def until_ready(composite: Running) -> None:
+    async with asyncio.timeout(30):
+        while not await composite.ready():
+            assert composite.process.returncode is None
+            await asyncio.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
+        await until_ready(composite)
+        async with connect(
+            f"ws://{composite.address}{PATH}",
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            additional_headers={"Authorization": composite.key.header},
+            proxy=None,
+        ) as control:
+            await control.send('{"pairs": 2}')
+            assert await control.recv() == '{"pairs":2}'
+        async with asyncio.timeout(20):
+            # Those that have answered have set up what they do at SIGTERM.
+            while len([child for child in (await composite.children()).values() if child["report"]]) < 6:
+                await asyncio.sleep(0.05)
+        pids = await composite.pids()
+        assert set(pids) == set(child_names(2))
+        metrics = await composite.page("/metrics")
+        assert "diem_pairs 2.0" in metrics
+        assert 'diem_child_up{child="websocket-2",url="http://127.0.0.1:1' in metrics
+        composite.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            await composite.process.wait()
+        assert composite.process.returncode == 0
+        assert not any(alive(pid) for pid in pids.values())
+        gone = (tmp_path / "stopped").read_text().split()
+        assert [name.rstrip("-12") for name in gone] == ["proxy", *["websocket"] * 2, *["bridge"] * 2, "metadata"]
+
+
+async def test_killed_composite_takes_its_children_along_and_the_next_ones_have_the_same_addresses(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="2") as composite:
+        await until_ready(composite)
+        pids, urls = await composite.pids(), await composite.urls()
+        composite.process.kill()
+        await eventually(lambda: not any(alive(pid) for pid in pids.values()))
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="2") as composite:
+        await until_ready(composite)
+        assert await composite.urls() == urls
+
+
+async def test_children_that_do_not_stop_are_killed_within_the_time(tmp_path: Path) -> None:
+    stubborn = {"FAKE_STUBBORN": "websocket-1 bridge-1 metadata", "DIEM_DRAIN_SECONDS": "1"}
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", **stubborn) as composite:
+        await until_ready(composite)
+        async with asyncio.timeout(20):
+            while len([child for child in (await composite.children()).values() if child["report"]]) < 4:
+                await asyncio.sleep(0.05)
+        pids = await composite.pids()
+        composite.process.terminate()
+        async with asyncio.timeout(5):
+            await composite.process.wait()
+        assert not any(alive(pid) for pid in pids.values())
+
+
+async def test_composite_whose_supervisor_is_gone_ends_with_its_children(tmp_path: Path) -> None:
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", DIEM_SUPERVISED="1") as composite:
+        await until_ready(composite)
+        pids = await composite.pids()
+        assert composite.process.stdin is not None
+        composite.process.stdin.close()
+        await eventually(lambda: composite.process.returncode is not None)
+        await eventually(lambda: not any(alive(pid) for pid in pids.values()))
+
+
+@pytest.mark.parametrize(
+    ("environment", "code", "said"),
+    [
+        ({"DIEM_KAFKA_BOOTSTRAP_SERVERS": ""}, 2, "diem: DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here"),
+        ({"DIEM_INTERNAL_KEY_FILE": "/nowhere/key"}, 2, "diem: "),
+        ({"FAKE_WRONG": "websocket-2"}, 2, "diem: websocket-2 cannot be started"),
+    ],
+)
+async def test_what_cannot_work_ends_it_with_one_line(
+    tmp_path: Path, environment: dict[str, str], code: int, said: str
+) -> None:
+    async with running(tmp_path, **environment) as composite:
+        async with asyncio.timeout(20):
+            _, err = await composite.process.communicate()
+        assert composite.process.returncode == code
+        assert said in err.decode()
+
+
+def test_numbered_composites_have_names_of_their_own_and_documented_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    settings = Settings.load()
+    assert (settings.port, settings.internal_port, settings.pairs) == (8601, 9601, 2)
+    monkeypatch.setenv("DIEM_COMPOSITE_NUMBER", "3")
+    assert Settings.load().process_name == "composite-3"

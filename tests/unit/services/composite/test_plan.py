@@ -1,0 +1,73 @@
+import json
+from collections.abc import Mapping
+
+from services.composite.plan import Child, Plan, Ports, Stage, child_names, children
+
+PLAN = Plan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
+PLACES = {name: Ports(20_000 + n, 21_000 + n) for n, name in enumerate(child_names(3))}
+
+
+def planned(pairs: int) -> dict[str, Child]:
+    return {child.name: child for child in children(PLAN, pairs, PLACES.__getitem__)}
+
+
+def own(child: Child) -> Mapping[str, str]:
+    prefix = f"DIEM_{child.process.upper()}_"
+    return {name.removeprefix(prefix): value for name, value in child.env.items() if name.startswith(prefix)}
+
+
+def test_composite_is_pairs_with_a_metadata_service_and_a_proxy() -> None:
+    assert list(planned(2)) == ["metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy"]
+    assert tuple(planned(3)) == child_names(3)
+    assert all(child.env["DIEM_SUPERVISED"] == "1" for child in planned(3).values())
+
+
+def test_bridge_is_a_member_of_the_composites_own_group_and_names_its_server() -> None:
+    bridge = planned(2)["bridge-2"]
+    assert own(bridge) == {
+        "INTERNAL_HOST": "127.0.0.1",
+        "INTERNAL_PORT": str(PLACES["bridge-2"].internal),
+        "NUMBER": "2",
+        "CLONE": "3",
+        "SERVER_INTERNAL_URL": f"ws://127.0.0.1:{PLACES['websocket-2'].internal}/ws",
+        "SERVER_PUBLIC_URL": "ws://0.0.0.0:8603/ws",
+    }
+    assert bridge.internal_url == f"http://127.0.0.1:{PLACES['bridge-2'].internal}"
+
+
+def test_server_reads_its_own_bridge_and_is_open_to_this_machine_alone() -> None:
+    told = own(planned(2)["websocket-2"])
+    assert told["FEED_URL"] == f"ws://127.0.0.1:{PLACES['bridge-2'].internal}/feed"
+    assert (told["NUMBER"], told["MODE"], told["HOST"]) == ("2", "xz", "127.0.0.1")
+    assert told["PORT"] == str(PLACES["websocket-2"].public)
+
+
+def test_metadata_service_watches_the_composites_group_alone() -> None:
+    told = own(planned(1)["metadata"])
+    assert json.loads(told["CLONES"]) == [3]
+    assert (told["HOST"], told["PORT"]) == ("127.0.0.1", str(PLACES["metadata"].public))
+
+
+def test_proxy_has_the_public_port_and_the_rules_for_clients() -> None:
+    proxy = planned(1)["proxy"]
+    assert own(proxy) == {
+        "NUMBER": "3",
+        "CLONE": "3",
+        "MODE": "shared",
+        "HOST": "0.0.0.0",
+        "PORT": "8603",
+        "INTERNAL_HOST": "127.0.0.1",
+        "INTERNAL_PORT": str(PLACES["proxy"].internal),
+        "METADATA_URLS": f'["ws://127.0.0.1:{PLACES["metadata"].internal}/watch"]',
+        "ALLOWED": '["127.0.0.1/32"]',
+        "ORIGINS": "[]",
+        "PAGE_PORT": "8080",
+    }
+
+
+def test_clients_leave_first_and_the_proxy_takes_half_of_the_time_at_most() -> None:
+    stages = {child.process: child.stage for child in planned(1).values()}
+    assert sorted(stages, key=stages.__getitem__, reverse=True) == ["proxy", "websocket", "bridge", "metadata"]
+    assert planned(1)["proxy"].env["DIEM_DRAIN_SECONDS"] == "2.0"
+    assert planned(1)["bridge-1"].env["DIEM_DRAIN_SECONDS"] == "4.0"
+    assert stages["proxy"] is Stage.PROXY

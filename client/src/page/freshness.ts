@@ -6,20 +6,16 @@ import { clockSeconds, duration, updatedAgo } from "./format.ts";
 
 /** Why the data in sight may no longer be the latest; "" = it is. */
 export function doubt(diem: Diem, endpoints: readonly string[]): string {
-  switch (diem.updates.connection.value.state) {
-    case "closed":
-      return "Disconnected";
-    case "connecting":
-      return "Connecting";
-    case "reconnecting":
-      return "Reconnecting";
-    case "open": {
-      if (endpoints.some((endpoint) => diem.data.health.value.failing.has(endpoint))) return "Data Service unreachable";
-      if (endpoints.some((endpoint) => !diem.updates.isLive(endpoint))) return "Source not live";
-      return "";
-    }
-  }
+  const { updates, data } = diem;
+  const { state } = updates.connection.value;
+  const live = endpoints.length > 0 && endpoints.every((endpoint) => updates.isLive(endpoint));
+  // With several servers the connection that is missing may be that of other endpoints.
+  if (state !== "open" && !live) return WORDS[state];
+  if (endpoints.some((endpoint) => data.health.value.failing.has(endpoint))) return "Data Service unreachable";
+  return endpoints.every((endpoint) => updates.isLive(endpoint)) ? "" : "Source not live";
 }
+
+const WORDS = { closed: "Disconnected", connecting: "Connecting", reconnecting: "Reconnecting" };
 
 /** "updated 3 s ago"; while in doubt also the time of day, because the age alone no longer says what one looks at. */
 export function ageText(acceptedAt: number | null, now: number, doubted: boolean): string {

@@ -93,7 +93,7 @@ let wasOpen: boolean | null = null;
 diem.updates.connection.observe(({ state }) => {
   const isOpen = state === "open";
   if (isOpen && wasOpen === false) readCatalogue(Math.random() * 2_000); // every tab that came back would ask at once
-  wasOpen = isOpen || (wasOpen === null ? null : false);
+  if (state !== "connecting") wasOpen = isOpen || (wasOpen === null ? null : false);
   tick();
 });
 diem.updates.live.observe(tick);

@@ -52,11 +52,12 @@ export function reconnects(code: number): boolean {
 }
 
 /**
- * The window in milliseconds that a server asks for in the reason of 1012 or 1013 (`retry=<ms>`), or null.
+ * The window in milliseconds that a server asks for in the reason of 1012, 1013, 4002 or 4003 (`retry=<ms>`), or null.
  * It is an upper bound for a random delay, not a delay; more than ten minutes counts as ten.
  */
 export function retryWindow(code: number, reason: string): number | null {
-  if (code !== CLOSE_CODES.RESTART.code && code !== CLOSE_CODES.OVERLOAD.code) return null;
+  const { RESTART, OVERLOAD, SLOW, RATE } = CLOSE_CODES;
+  if (![RESTART, OVERLOAD, SLOW, RATE].some((row) => row.code === code)) return null;
   const found = /\bretry=(\d{1,9})\b/.exec(reason);
   return found ? Math.min(Number(found[1]), 600_000) : null;
 }

@@ -2,6 +2,7 @@
 
 import type { Environment } from "./environment.ts";
 import { DataError, getJson } from "./http.ts";
+import type { Metadata } from "./locate.ts";
 
 export interface Config {
   readonly mode: string;
@@ -9,6 +10,8 @@ export interface Config {
   readonly rest: string;
   /** Absolute WebSocket URLs; never empty. */
   readonly servers: readonly string[];
+  /** Who knows which server owns what; missing where every server serves everything. */
+  readonly metadata?: Metadata;
 }
 
 /** Every so many dials in a row that fail, the configuration may be what is wrong. */
@@ -52,11 +55,20 @@ export class ConfigSource {
 
   /** The server to dial: one at random, after a failure another one; every third failure in a row re-reads first. */
   async server(failures: number): Promise<string> {
-    const { servers } = await (failures > 0 && failures % REREAD_AFTER === 0 ? this.reread() : this.get());
+    const { servers } = await this.#after(failures);
     const others = failures > 0 && servers.length > 1 ? servers.filter((url) => url !== this.#last) : servers;
     const picked = others[Math.floor(this.#env.random() * others.length)] as string;
     this.#last = picked;
     return picked;
+  }
+
+  /** Who knows the owners; null where every server serves everything. Every third failure in a row re-reads first. */
+  async metadata(failures: number): Promise<Metadata | null> {
+    return (await this.#after(failures)).metadata ?? null;
+  }
+
+  #after(failures: number): Promise<Config> {
+    return failures > 0 && failures % REREAD_AFTER === 0 ? this.reread() : this.get();
   }
 
   async #read(): Promise<Config> {
@@ -73,13 +85,19 @@ interface ServerEntry {
 
 /** Reads a `/config.json` body that was loaded from `source`; a server without `url` is on the same host. Throws `DataError`. */
 export function parseConfig(body: unknown, source: URL): Config {
-  const { mode, rest, servers } = (body ?? {}) as { mode?: unknown; rest?: unknown; servers?: unknown };
+  const { mode, rest, servers, metadata } = (body ?? {}) as Record<string, unknown>;
   if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
     throw new DataError("the configuration names no servers");
   }
   const scheme = source.protocol === "https:" ? "wss:" : "ws:";
-  const urls = (servers as ServerEntry[]).map(
-    ({ url, port, path }) => url ?? `${scheme}//${source.hostname}${port ? `:${port}` : ""}${path ?? "/ws"}`,
-  );
-  return { mode: String(mode), rest: new URL(rest, source).href.replace(/\/+$/, ""), servers: urls };
+  const urls = addresses(servers, scheme, source, "/ws");
+  const config = { mode: String(mode), rest: new URL(rest, source).href.replace(/\/+$/, ""), servers: urls };
+  if (mode !== "z-client" || !Array.isArray(metadata) || metadata.length === 0) return config;
+  const services = addresses(metadata, source.protocol, source, "/v1");
+  const hosts = new Set([source.href, ...urls, ...services].map((url) => new URL(url).hostname));
+  return { ...config, metadata: { services, scheme, host: source.hostname, hosts } };
+}
+
+function addresses(entries: ServerEntry[], scheme: string, { hostname }: URL, defaultPath: string): string[] {
+  return entries.map(({ url, port, path }) => url ?? `${scheme}//${hostname}${port ? `:${port}` : ""}${path ?? defaultPath}`);
 }

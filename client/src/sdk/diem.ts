@@ -51,17 +51,18 @@ export function createDiem({ configUrl = "/config.json", environment }: DiemOpti
   });
   const updates: UpdatesService = new UpdatesService(env, {
     server: (failures) => config.server(failures),
+    metadata: (failures) => config.metadata(failures),
     held: (endpoint) => data.held(endpoint),
     moved: () => void config.reread().catch(() => undefined),
     resynced: (endpoints) => data.doubt(endpoints),
   });
 
   let opened = false;
-  let isOpen = false;
+  let wasLost = false; // a further connection that is made for a new endpoint brings no crowd of fetches
   updates.connection.observe(({ state }) => {
-    if (state === "open" && !isOpen && opened) data.spread();
-    isOpen = state === "open";
-    opened ||= isOpen;
+    if (state === "open" && wasLost && opened) data.spread();
+    if (state !== "connecting") wasLost = state !== "open";
+    opened ||= state === "open";
   });
   let wasLive: boolean | null = null; // null: never yet, and the first time is no return
   updates.live.observe(({ live }) => {

@@ -19,6 +19,9 @@ export interface HttpOptions {
   readonly headers: Record<string, string>;
   readonly signal: AbortSignal;
   readonly cache: "no-store";
+  /** GET when left out. */
+  readonly method?: "POST";
+  readonly body?: string;
 }
 
 /** The part of `localStorage` that the SDK uses. */

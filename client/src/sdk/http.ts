@@ -1,4 +1,4 @@
-/** One GET with a deadline that covers the body, and the one error type of the Data Service side. */
+/** One request with a deadline that covers the body, and the one error type of the Data Service side. */
 
 import type { Environment } from "./environment.ts";
 
@@ -35,15 +35,29 @@ export interface Answer {
  * GETs `url` as JSON, past the browser's own HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
  * line, a body that is no JSON and ten seconds without an end throw `DataError`.
  */
-export async function getJson(env: Environment, url: string, etag: string | null = null): Promise<Answer> {
+export function getJson(env: Environment, url: string, etag: string | null = null): Promise<Answer> {
+  return request(env, url, etag === null ? {} : { "If-None-Match": etag }, {});
+}
+
+/** POSTs `body` as JSON; the rest is as with `getJson`. */
+export function postJson(env: Environment, url: string, body: unknown): Promise<Answer> {
+  return request(env, url, { "Content-Type": "application/json" }, { method: "POST", body: JSON.stringify(body) });
+}
+
+async function request(
+  env: Environment,
+  url: string,
+  headers: Record<string, string>,
+  options: { method?: "POST"; body?: string },
+): Promise<Answer> {
   const abort = new AbortController();
   const timer = env.later(TIMEOUT_MS, () => abort.abort());
-  const headers: Record<string, string> = { Accept: "application/json" };
-  if (etag !== null) headers["If-None-Match"] = etag;
   try {
-    const response = await env.fetch(url, { headers, signal: abort.signal, cache: "no-store" });
+    const response = await env.fetch(url, {
+      ...options, headers: { Accept: "application/json", ...headers }, signal: abort.signal, cache: "no-store",
+    });
     const { status } = response;
-    if (status === 304) return { status, etag, body: null };
+    if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };
     if (status !== 200 && status !== 410) {
       throw new DataError(`HTTP ${status}`, status, retryAfter(response.headers.get("Retry-After"), env.wall()));
     }

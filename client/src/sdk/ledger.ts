@@ -41,8 +41,10 @@ export class Ledger {
     return this.#refused.has(endpoint);
   }
 
-  get size(): number {
-    return this.#wanted.size;
+  /** Asks again for what is wanted, whatever the server answered. */
+  renew(endpoint: string): void {
+    this.#refused.delete(endpoint);
+    this.#renewed.add(endpoint);
   }
 
   /** A new connection: the server knows nothing yet, and what was refused may be asked for again. */

@@ -11,6 +11,8 @@ export type ClientMessage =
 export interface Rejection {
   readonly code: string;
   readonly message: string;
+  /** Of `not_owner`: where to subscribe instead, when the server knows. */
+  readonly owner?: string;
 }
 
 export interface UpdateFrame {
@@ -27,7 +29,7 @@ export type ServerFrame =
   | { type: "subscribed"; id: number; endpoints: Record<string, number | null>; rejected: Record<string, Rejection> }
   | { type: "unsubscribed"; id: number; endpoints: string[] }
   | { type: "status"; live: boolean; since: string | null; endpoints: string[] | null }
-  | { type: "moved"; endpoints: string[] }
+  | { type: "moved"; endpoints: string[]; owner: string | null }
   | { type: "resync"; endpoints: string[] }
   | { type: "error"; id: number | null; code: string; message: string };
 
@@ -73,8 +75,9 @@ export function parseFrame(data: unknown): ServerFrame | null {
       return { type: "status", live: frame.live === true, since: text(frame.since) || null, endpoints: part };
     }
     case "moved":
+      return { type: "moved", endpoints: names(frame.endpoints), owner: text(frame.owner) || null };
     case "resync":
-      return { type: frame.type, endpoints: names(frame.endpoints) };
+      return { type: "resync", endpoints: names(frame.endpoints) };
     case "error": {
       const id = typeof frame.id === "number" ? frame.id : null;
       return { type: "error", id, code: text(frame.code), message: text(frame.message) };
@@ -87,8 +90,8 @@ export function parseFrame(data: unknown): ServerFrame | null {
 function rejections(value: unknown): Record<string, Rejection> {
   const found: Record<string, Rejection> = {};
   for (const [name, entry] of Object.entries(fields(value))) {
-    const { code, message } = fields(entry);
-    found[name] = { code: text(code), message: text(message) };
+    const { code, message, owner } = fields(entry);
+    found[name] = { code: text(code), message: text(message), ...(typeof owner === "string" && { owner }) };
   }
   return found;
 }

@@ -1,5 +1,13 @@
 /** The two ways the SDK holds itself back: full-jitter exponential delays, and a token bucket for what it sends. */
 
+const BASE_MS = 500;
+const CAP_MS = 30_000;
+
+/** A random delay in milliseconds within the protocol's window after so many failures: 0.5 s, doubled, at most 30 s. */
+export function jitter(random: () => number, failures: number): number {
+  return random() * Math.min(CAP_MS, BASE_MS * 2 ** Math.min(failures, 30));
+}
+
 /** Delays drawn uniformly from a window that doubles from `baseMs` to `capMs` (full jitter). */
 export class Backoff {
   #failures = 0;

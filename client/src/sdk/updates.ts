@@ -1,16 +1,16 @@
-/** The UpdatesService: views subscribe to endpoints and are told of changes, over one connection for the whole tab. */
+/** The UpdatesService: views subscribe to endpoints and are told of changes, whatever connections that takes. */
 
 import type { ConnectionStatus } from "./connection.ts";
-import { Connection } from "./connection.ts";
-import type { Environment, Timer } from "./environment.ts";
-import { Ledger } from "./ledger.ts";
+import type { Environment } from "./environment.ts";
+import type { Ear, Lines } from "./line.ts";
+import { Line } from "./line.ts";
 import type { LiveStatus } from "./live.ts";
-import { OFFLINE, ONLINE, nextLive } from "./live.ts";
-import type { Rejection, ServerFrame, UpdateFrame } from "./messages.ts";
+import type { Metadata } from "./locate.ts";
+import type { ServerFrame, UpdateFrame } from "./messages.ts";
 import { isEndpoint } from "./messages.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
-import { Permits } from "./pace.ts";
+import { Partitioned } from "./partitioned.ts";
 import type { Callback, View } from "./views.ts";
 import { Views } from "./views.ts";
 
@@ -20,6 +20,8 @@ export type Subscription = () => void;
 export interface UpdatesOptions {
   /** The server to dial after so many failures in a row. */
   server(failures: number): Promise<string>;
+  /** Who knows the owners, after so many failures in a row; null, and without this: every server serves everything. */
+  metadata?(failures: number): Promise<Metadata | null>;
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
   /** The server says that configuration is out of date. */
@@ -28,37 +30,38 @@ export interface UpdatesOptions {
   resynced?(endpoints: readonly string[]): void;
 }
 
-/** Below the server's allowance of 20 at once and 100 a minute. */
-const BURST = 15;
-const INTERVAL_MS = 700;
-
 export class UpdatesService {
   readonly stats = { frames: 0, updateFrames: 0 };
   readonly #env: Environment;
   readonly #options: UpdatesOptions;
-  readonly #connection: Connection;
-  readonly #live = new Subject(OFFLINE);
-  readonly #ledger = new Ledger();
   readonly #views: Views;
   readonly #told = new Map<string, number>();
-  #permits: Permits;
-  #flushing = false;
-  #timer: Timer = null;
+  readonly #ear: Ear;
+  readonly #connection: Subject<ConnectionStatus>;
+  readonly #live: Subject<LiveStatus>;
+  #lines: Lines;
+  #unfollow: () => void = () => undefined;
 
   constructor(env: Environment, options: UpdatesOptions) {
     this.#env = env;
     this.#options = options;
     this.#views = new Views((error) => env.report(error));
-    this.#permits = new Permits(BURST, INTERVAL_MS, env.now());
-    this.#connection = new Connection(env, options.server, {
-      opened: () => this.#opened(),
-      frame: (frame) => this.#received(frame),
-      lost: () => this.#live.set(OFFLINE),
-    });
+    this.#ear = {
+      held: (endpoint) => options.held(endpoint),
+      frame: (frame) => this.#count(frame),
+      updated: (frame) => this.#updated(frame),
+      resync: (endpoints) => this.#resync(endpoints),
+      refused: (endpoint, rejection) => this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection }),
+    };
+    this.#lines = this.#single();
+    this.#connection = new Subject(this.#lines.status.value);
+    this.#live = new Subject(this.#lines.live.value);
+    this.#use(this.#lines);
   }
 
+  /** All that is needed as one: it is as bad as the worst connection. */
   get connection(): Observable<ConnectionStatus> {
-    return this.#connection.status;
+    return this.#connection;
   }
 
   get live(): Observable<LiveStatus> {
@@ -72,12 +75,12 @@ export class UpdatesService {
 
   /** Endpoints with at least one view. */
   get subscriptions(): number {
-    return this.#ledger.size;
+    return this.#views.size;
   }
 
   /** Whether a view is subscribed and will hear of changes, as far as anybody knows. */
   isWatched(endpoint: string): boolean {
-    return this.#ledger.wants(endpoint) && !this.#ledger.isRefused(endpoint);
+    return this.#views.has(endpoint) && !this.#lines.isRefused(endpoint);
   }
 
   /** The latest version a view was told about; 0 = none. */
@@ -87,12 +90,12 @@ export class UpdatesService {
 
   /** Connects, or dials now instead of waiting for the next attempt. Does nothing while connected. */
   connect(): void {
-    this.#connection.open();
+    this.#lines.connect();
   }
 
   /** Disconnects until `connect()`; subscriptions stay. */
   close(): void {
-    this.#connection.close();
+    this.#lines.close();
   }
 
   /**
@@ -102,10 +105,7 @@ export class UpdatesService {
   subscribe(endpoint: string, callback: Callback): Subscription {
     if (!isEndpoint(endpoint)) throw new TypeError(`not an endpoint name: ${endpoint}`);
     const view: View = { callback };
-    if (this.#views.add(endpoint, view)) {
-      this.#ledger.want(endpoint);
-      this.#flushSoon();
-    }
+    if (this.#views.add(endpoint, view)) this.#lines.want(endpoint);
     return () => this.#remove(endpoint, view);
   }
 
@@ -117,99 +117,81 @@ export class UpdatesService {
 
   #remove(endpoint: string, view: View): void {
     if (!this.#views.remove(endpoint, view)) return;
-    this.#ledger.release(endpoint);
+    this.#lines.release(endpoint);
     this.#told.delete(endpoint); // the next subscription starts from what is held, or a told but never fetched version is lost
-    this.#flushSoon();
   }
 
-  #opened(): void {
-    this.#ledger.reset();
-    this.#permits = new Permits(BURST, INTERVAL_MS, this.#env.now());
-    this.#live.set(ONLINE);
-    this.#flush();
+  /** Follows these lines from now on, with everything that the views want. */
+  #use(lines: Lines): void {
+    this.#unfollow();
+    this.#lines = lines;
+    for (const endpoint of this.#views.endpoints) lines.want(endpoint);
+    const stops = [
+      lines.status.observe((status) => this.#connection.set(status)),
+      lines.live.observe((live) => this.#live.set(live)),
+    ];
+    this.#unfollow = () => stops.forEach((stop) => stop());
   }
 
-  #flushSoon(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
-    this.#env.microtask(() => this.#flush());
+  /** One connection to any server; it finds out at a dial when that has become the wrong thing. */
+  #single(): Line {
+    const { server, metadata, moved } = this.#options;
+    const move = (): void => {
+      moved?.();
+      line.redial("moved");
+    };
+    const find = async (failures: number): Promise<string> => {
+      const url = await server(failures);
+      if (metadata && (await metadata(0)) !== null && line === this.#lines) this.#replace(this.#partitioned(metadata));
+      return url;
+    };
+    const line: Line = new Line(this.#env, find, this.#ear, {
+      subscribed: () => undefined,
+      refused: (refused) => {
+        for (const [endpoint, rejection] of refused) {
+          if (rejection.code === "not_owner") return move();
+          this.#ear.refused(endpoint, rejection);
+        }
+      },
+      moved: (endpoints) => {
+        if (endpoints.length === 0 || endpoints.some((endpoint) => line.wants(endpoint))) move();
+      },
+    });
+    return line;
   }
 
-  /** Sends what is missing, as far as the pace allows; the rest waits, and shrinks when views change their mind. */
-  #flush(): void {
-    this.#flushing = false;
-    this.#env.cancel(this.#timer);
-    while (this.#connection.isOpen && !this.#ledger.settled) {
-      const wait = this.#permits.wait(this.#env.now());
-      if (wait > 0) {
-        this.#timer = this.#env.later(wait, () => this.#flush());
-        return;
-      }
-      const message = this.#ledger.next((endpoint) => this.#options.held(endpoint));
-      if (message === null) return;
-      this.#permits.take();
-      this.#connection.send(message);
-    }
+  /** One connection for each owner, until the configuration no longer says so. */
+  #partitioned(metadata: (failures: number) => Promise<Metadata | null>): Partitioned {
+    const lines: Partitioned = new Partitioned(this.#env, this.#ear, metadata, () => {
+      if (lines === this.#lines) this.#replace(this.#single());
+    });
+    return lines;
   }
 
-  #received(frame: ServerFrame | null): void {
+  #replace(lines: Lines): void {
+    const before = this.#lines;
+    lines.connect();
+    this.#use(lines);
+    before.close();
+  }
+
+  #count(frame: ServerFrame | null): void {
     this.stats.frames += 1;
-    switch (frame?.type) {
-      case "update":
-        this.stats.updateFrames += 1;
-        return this.#updated(frame);
-      case "subscribed":
-        return this.#refuse(this.#ledger.rejected(frame.id, frame.rejected));
-      case "unsubscribed":
-        this.#ledger.retryLimited();
-        return this.#flushSoon();
-      case "status":
-        return this.#live.set(nextLive(this.#live.value, frame));
-      case "resync": {
-        const wanted = frame.endpoints.filter((endpoint) => this.#ledger.wants(endpoint));
-        this.#options.resynced?.(wanted);
-        for (const endpoint of wanted) this.#views.notify(endpoint, { type: "resync", endpoint });
-        return;
-      }
-      case "moved":
-        return this.#move();
-      case "error":
-        return this.#failed(frame.id, frame);
-    }
+    if (frame?.type === "update") this.stats.updateFrames += 1;
   }
 
   /** The drop rule: only what is wanted, and newer than what is held and than what was told. */
   #updated(frame: UpdateFrame): void {
     const { endpoint, version } = frame;
-    if (!this.#ledger.wants(endpoint)) return;
+    if (!this.#views.has(endpoint)) return;
     if (version <= Math.max(this.#options.held(endpoint), this.told(endpoint))) return;
     this.#told.set(endpoint, version);
     this.#views.notify(endpoint, frame);
   }
 
-  #refuse(refused: [string, Rejection][]): void {
-    for (const [endpoint, rejection] of refused) {
-      if (rejection.code === "not_owner") return this.#move();
-      this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection });
-    }
-  }
-
-  /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of ours. */
-  #failed(id: number | null, error: Rejection): void {
-    if (id === null) return;
-    const names = this.#ledger.askedWith(id);
-    if (names.length === 0) return this.#connection.redial(error.code); // an unsubscribe: a new connection restores agreement
-    if (error.code === "rate") {
-      this.#ledger.failed(id);
-      this.#permits.drain();
-      return this.#flushSoon();
-    }
-    const rejection = { code: error.code, message: error.message };
-    this.#refuse(this.#ledger.rejected(id, Object.fromEntries(names.map((name) => [name, rejection]))));
-  }
-
-  #move(): void {
-    this.#options.moved?.();
-    this.#connection.redial("moved");
+  #resync(endpoints: readonly string[]): void {
+    const wanted = endpoints.filter((endpoint) => this.#views.has(endpoint));
+    this.#options.resynced?.(wanted);
+    for (const endpoint of wanted) this.#views.notify(endpoint, { type: "resync", endpoint });
   }
 }

@@ -24,6 +24,19 @@ export class Views {
     this.#report = report;
   }
 
+  /** Endpoints with at least one view. */
+  get endpoints(): Iterable<string> {
+    return this.#views.keys();
+  }
+
+  get size(): number {
+    return this.#views.size;
+  }
+
+  has(endpoint: string): boolean {
+    return this.#views.has(endpoint);
+  }
+
   /** Returns whether it is the endpoint's first view. */
   add(endpoint: string, view: View): boolean {
     const views = this.#views.get(endpoint);

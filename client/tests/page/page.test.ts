@@ -1,10 +1,11 @@
 import { expect, test } from "vitest";
 import { duration, interval, percent, power, price, unit, updatedAgo } from "../../src/page/format.ts";
-import { ageText } from "../../src/page/freshness.ts";
+import { ageText, doubt } from "../../src/page/freshness.ts";
 import { beneath, columns, durationMs, latest, priceRange, spansDays, stepAt, steps, summary } from "../../src/page/series.ts";
 import { sparkPaths } from "../../src/page/spark.ts";
 import { wording } from "../../src/page/status.ts";
 import { loadRows, priceZones, wish, zoneName } from "../../src/page/zones.ts";
+import type { Diem } from "../../src/sdk/index.ts";
 
 const HOUR = 3_600_000;
 const DAY = Date.UTC(2026, 0, 1);
@@ -109,4 +110,19 @@ test("the header says live only when it is", () => {
   expect(wording("open", false, true)).toBe("Source not live");
   expect(wording("open", true, false)).toBe("Data Service unreachable");
   expect(["connecting", "reconnecting", "closed"].map((state) => wording(state, true, true))).toEqual(["Connecting", "Reconnecting", "Disconnected"]);
+});
+
+test("a view doubts its own endpoints only, whichever connection is missing", () => {
+  const diem = (state: string, stale: string[], failing: string[] = []): Diem =>
+    ({
+      updates: { connection: { value: { state } }, isLive: (endpoint: string) => !stale.includes(endpoint) },
+      data: { health: { value: { failing: new Map(failing.map((endpoint) => [endpoint, null])) } } },
+    }) as unknown as Diem;
+  expect(doubt(diem("open", []), ["/a"])).toBe("");
+  expect(doubt(diem("reconnecting", ["/b"]), ["/a"])).toBe("");
+  expect(doubt(diem("reconnecting", ["/b"]), ["/a", "/b"])).toBe("Reconnecting");
+  expect(doubt(diem("closed", ["/a"]), ["/a"])).toBe("Disconnected");
+  expect(doubt(diem("connecting", []), [])).toBe("Connecting");
+  expect(doubt(diem("open", ["/a"]), ["/a"])).toBe("Source not live");
+  expect(doubt(diem("reconnecting", ["/b"], ["/a"]), ["/a"])).toBe("Data Service unreachable");
 });

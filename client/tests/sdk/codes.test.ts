@@ -24,6 +24,8 @@ test("codes are unique, and error codes are those of the protocol", () => {
 test.each([
   [1012, "restart retry=1500", 1500],
   [1013, "retry=0", 0],
+  [4002, "slow retry=700", 700],
+  [4003, "rate retry=60000", 60_000],
   [1012, "retry=99999999", 600_000],
   [1012, "restart", null],
   [1012, "retry=", null],

@@ -77,7 +77,7 @@ test("a short connection does not reset the delay, a minute of stability does", 
   expect(delay()).toBe(500);
 });
 
-test.each([1012, 1013])("%i: the server's window replaces ours", async (code) => {
+test.each([1012, 1013, 4002, 4003])("%i: the server's window replaces ours", async (code) => {
   await open();
   world.last.end(code, "restart retry=12000");
   expect(delay()).toBe(12_000);

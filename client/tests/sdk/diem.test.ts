@@ -190,6 +190,53 @@ test("moved: the configuration is read again before the next dial", async () => 
   expect(world.last.url).toBe("ws://diem.test:9/ws");
 });
 
+test("partitioned: what is held goes to the new owner; a further connection spreads no fetches, a lost one does", async () => {
+  const owners: Record<string, string> = { "/a": "ws://one.test/ws", "/b": "ws://two.test/ws" };
+  const auto = world.auto;
+  world.auto = (url, asked) => {
+    if (url.endsWith("config.json")) {
+      const servers = ["one", "two", "three"].map((name) => ({ url: `ws://${name}.test/ws` }));
+      return { status: 200, body: { ...CONFIG, mode: "z-client", servers, metadata: [{ port: 8400, path: "/v1" }] } };
+    }
+    if (!url.endsWith("/locate")) return auto(url);
+    const { endpoints } = asked as { endpoints: string[] };
+    return { status: 200, body: { clone: 1, endpoints: Object.fromEntries(endpoints.map((name) => [name, { owner: owners[name] }])) } };
+  };
+  const answered = async (): Promise<void> => {
+    world.last.welcome();
+    const { id, endpoints } = world.last.sent[0] as { id: number; endpoints: object };
+    world.last.frame({ type: "subscribed", id, endpoints });
+    await world.advance();
+  };
+  diem.close();
+  diem = createDiem({ environment: world });
+  stored.set("/a", 5).set("/b", 5);
+  const a = view("/a");
+  await world.advance();
+  await answered();
+  const b = view("/b");
+  await world.advance();
+  await answered();
+  expect([world.last.url, b.shown]).toEqual([owners["/b"], [5]]);
+  change("/b", 6);
+  await world.advance();
+  expect(b.shown).toEqual([5, 6]);
+  owners["/b"] = "ws://three.test/ws";
+  world.last.frame({ type: "moved", endpoints: ["/b"], owner: owners["/b"] });
+  await world.advance();
+  await answered();
+  expect([world.last.url, world.last.sent[0]?.endpoints]).toEqual(["ws://three.test/ws", { "/b": 6 }]);
+  world.last.end(1006);
+  await world.advance(250);
+  await answered();
+  change("/b", 7);
+  await world.advance(999);
+  expect(b.shown).toEqual([5, 6]);
+  await world.advance(1);
+  expect([a.shown, b.shown]).toEqual([[5], [5, 6, 7]]);
+  expect(diem.updates.connection.value.state).toBe("open");
+});
+
 test("a stopped view hears nothing more", async () => {
   stored.set("/a", 5);
   const { shown, stop } = view("/a");

@@ -11,7 +11,11 @@ test("the literal frames of the protocol are understood", () => {
   ).toEqual({ type: "subscribed", id: 2, endpoints: { "/a": 1 }, rejected: { "/b": { code: "forbidden", message: "no" } } });
   expect(parseFrame('{"type":"unsubscribed","id":3,"endpoints":["/a"]}')).toMatchObject({ id: 3, endpoints: ["/a"] });
   expect(parseFrame('{"type":"status","live":true,"since":"t"}')).toEqual({ type: "status", live: true, since: "t", endpoints: null });
-  expect(parseFrame('{"type":"moved","endpoints":["/a"],"owner":"wss://x"}')).toEqual({ type: "moved", endpoints: ["/a"] });
+  expect(parseFrame('{"type":"moved","endpoints":["/a"],"owner":"wss://x"}')).toEqual({ type: "moved", endpoints: ["/a"], owner: "wss://x" });
+  expect(parseFrame('{"type":"moved","endpoints":["/a"]}')).toEqual({ type: "moved", endpoints: ["/a"], owner: null });
+  expect(
+    parseFrame('{"type":"subscribed","id":2,"endpoints":{},"rejected":{"/b":{"code":"not_owner","message":"no","owner":"ws://x"}}}'),
+  ).toMatchObject({ rejected: { "/b": { code: "not_owner", message: "no", owner: "ws://x" } } });
   expect(parseFrame('{"type":"resync","endpoints":["/a"]}')).toEqual({ type: "resync", endpoints: ["/a"] });
   expect(parseFrame('{"type":"error","id":2,"code":"bad_name","message":"m"}')).toMatchObject({ id: 2, code: "bad_name" });
   expect(parseFrame('{"type":"error","code":"bad_json","message":"m"}')).toMatchObject({ id: null });

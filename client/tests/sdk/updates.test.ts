@@ -231,6 +231,16 @@ test.each([
   expect(world.sockets).toHaveLength(2);
 });
 
+test("moved: what names only endpoints that nobody subscribed to changes nothing, what names none means all", async () => {
+  const socket = await connected();
+  listen("/a");
+  await world.advance();
+  socket.frame({ type: "moved", endpoints: ["/b", "/c"] });
+  expect([moves, socket.closed]).toEqual([0, false]);
+  socket.frame({ type: "moved", endpoints: [] });
+  expect([moves, socket.closed]).toEqual([1, true]);
+});
+
 test("live: with the welcome, until the server says otherwise, for all or for some", async () => {
   const seen: boolean[] = [];
   updates.live.observe(({ live }) => seen.push(live));

@@ -70,6 +70,8 @@ export interface Request {
   readonly url: string;
   readonly at: number;
   readonly etag: string | undefined;
+  /** The parsed body of a POST. */
+  readonly body: unknown;
   /** Answers it; without a body, `{}`. */
   answer(status: number, body?: unknown, headers?: Record<string, string>): void;
   /** The line breaks. */
@@ -86,7 +88,8 @@ export class World implements Environment {
   readonly requests: Request[] = [];
   readonly reported: unknown[] = [];
   /** Answers some requests by itself; what it returns undefined for, the test answers. */
-  auto: (url: string) => { status: number; body?: unknown; headers?: Record<string, string> } | undefined = () => undefined;
+  auto: (url: string, body?: unknown) => { status: number; body?: unknown; headers?: Record<string, string> } | undefined = () =>
+    undefined;
   readonly #timers = new Map<number, { at: number; run: () => void }>();
   #lastTimer = 0;
 
@@ -117,8 +120,9 @@ export class World implements Environment {
         resolve({ status, headers: { get: (name) => headers[name] ?? null }, json: () => Promise.resolve(body) });
       const fail = (): void => reject(new TypeError("network"));
       options.signal.addEventListener("abort", fail);
-      const given = this.auto(url);
-      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], answer, fail });
+      const posted: unknown = options.body === undefined ? undefined : JSON.parse(options.body);
+      const given = this.auto(url, posted);
+      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], body: posted, answer, fail });
       if (given) answer(given.status, given.body, given.headers);
     });
   }

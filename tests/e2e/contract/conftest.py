@@ -43,15 +43,19 @@ PARAMS = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PARAMS)
-async def mode(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ModeUnderTest]:
+@pytest.fixture(scope="module", params=PARAMS)
+def case(request: pytest.FixtureRequest) -> Case:
+    """A mode with its options. Not in the loop of the tests: the broker is started on one of its own."""
     case: Case = request.param
-    options: tuple[str, ...] = case.options
-    if case.kafka:
-        cluster: Any = request.getfixturevalue("kafka")
-        options += ("--bootstrap-servers", cluster.bootstrap_servers, "--topic-prefix", f"c{secrets.token_hex(3)}.")
+    if not case.kafka:
+        return case
+    cluster: Any = request.getfixturevalue("kafka")
+    brokers = ("--bootstrap-servers", cluster.bootstrap_servers, "--topic-prefix", f"c{secrets.token_hex(3)}.")
+    return case._replace(options=(*case.options, *brokers))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mode(case: Case, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ModeUnderTest]:
     directory: Path = tmp_path_factory.mktemp("contract")
-    async with running(directory, case.mode, options=(*options, "--clients-per-address", "500")) as system:
+    async with running(directory, case.mode, options=(*case.options, "--clients-per-address", "500")) as system:
         yield ModeUnderTest(case.mode, case.edges, system)

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from diem.links.client import UpdatesClient
+from diem.links.client import Client, PartitionedClient, UpdatesClient
 from tests.support.running import Running
 
 SMALL_BUFFER = 4096
@@ -58,9 +58,12 @@ class Raw:
                     return message
                 assert message["version"] < version
 
-    async def hears_nothing(self, seconds: float = 0.3) -> bool:
+    async def hears_nothing(self, seconds: float = 0.3, but: int | None = None) -> bool:
+        """Whether nothing comes for a while, except for repetitions of the version ``but``."""
         try:
-            await self.hear(within=seconds)
+            async with asyncio.timeout(seconds):
+                while (await self.hear()).get("version") == but and but is not None:
+                    pass
         except TimeoutError:
             return True
         return False
@@ -127,8 +130,10 @@ class ModeUnderTest:
         ) as connection:
             yield Raw(connection)
 
-    def client(self) -> UpdatesClient:
+    def client(self) -> Client:
         """The library's client, as an application would use it in this mode."""
+        if self.partitioned_client:
+            return PartitionedClient(self.system.described["urls"]["metadata"])
         return UpdatesClient(self.system.websocket_urls)
 
     async def put(self, *names: str, value: float = 1.0) -> dict[str, int]:

@@ -8,7 +8,7 @@ import contextlib
 
 import pytest
 
-from diem.links.client import Event, UpdatesClient
+from diem.links.client import Client, Event
 from tests.e2e.contract.mode import ModeUnderTest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,8 +39,9 @@ async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mo
         await first.update(name, version)
         async with mode.raw(name) as second:
             answer = await second.answer(await second.say("subscribe", {name: version}))
-            assert answer["endpoints"] == {name: version}
-            assert await second.hears_nothing()
+            assert answer["endpoints"][name] in {version, None}
+            # Another server or proxy than the first one's may just be getting it: a repeat is legal, and no news.
+            assert await second.hears_nothing(but=version)
             later = (await mode.put(name))[name]
             await second.update(name, later)
 
@@ -169,7 +170,7 @@ async def test_clients_come_back_after_their_edge_was_killed_and_learn_what_they
         await told(client, await mode.put(*names), within=HEALED_WITHIN)
 
 
-async def told(client: UpdatesClient, versions: dict[str, int], within: float = 15.0) -> None:
+async def told(client: Client, versions: dict[str, int], within: float = 15.0) -> None:
     """Wait until the client was told of each of these versions."""
     behind = dict(versions)
     event: Event | None = None

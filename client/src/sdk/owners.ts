@@ -1,0 +1,99 @@
+/** The lines to owners: made when something goes there, doubted while not live, and closed when nothing is left. */
+
+import type { Environment, Timer } from "./environment.ts";
+import type { Ear, Placing } from "./line.ts";
+import { Line } from "./line.ts";
+
+/** A server that is not live is doubted after this long, and as long again at random; then once more, until it is live. */
+const DOUBT_MS = 5_000;
+/** A connection that nothing needs any more is kept this long. */
+const EMPTY_MS = 5_000;
+
+/** What the lines ask and tell; `url` says which one. */
+export interface OwnersHandlers {
+  dial(url: string, failures: number): Promise<string>;
+  placing(url: string): Placing;
+  /** The connection is not open: what was registered on it is not. */
+  lost(url: string): void;
+  /** The server has not been live for a while. */
+  doubted(url: string): void;
+  /** Its status or liveness is another one. */
+  changed(): void;
+}
+
+interface Owner {
+  readonly line: Line;
+  doubting: Timer;
+  closing: Timer;
+}
+
+export class Owners {
+  readonly #env: Environment;
+  readonly #ear: Ear;
+  readonly #handlers: OwnersHandlers;
+  readonly #owners = new Map<string, Owner>();
+
+  constructor(env: Environment, ear: Ear, handlers: OwnersHandlers) {
+    this.#env = env;
+    this.#ear = ear;
+    this.#handlers = handlers;
+  }
+
+  get(url: string | null): Line | undefined {
+    return url === null ? undefined : this.#owners.get(url)?.line;
+  }
+
+  get lines(): [string, Line][] {
+    return [...this.#owners].map(([url, { line }]) => [url, line]);
+  }
+
+  /** The line to this server; it is dialled when it is new. */
+  line(url: string): Line {
+    const known = this.get(url);
+    if (known !== undefined) return known;
+    const line = new Line(this.#env, (failures) => this.#handlers.dial(url, failures), this.#ear, this.#handlers.placing(url));
+    const owner: Owner = { line, doubting: null, closing: null };
+    this.#owners.set(url, owner);
+    line.connect();
+    line.status.observe(({ state }) => this.#changed(url, owner, state !== "open"));
+    line.live.observe(() => this.#changed(url, owner, false));
+    return line;
+  }
+
+  /** Closes in a while what is not used. */
+  tidy(uses: (url: string) => boolean): void {
+    for (const [url, owner] of this.#owners) {
+      if (!uses(url)) owner.closing ??= this.#env.later(EMPTY_MS, () => this.drop(url));
+      else if (owner.closing !== null) {
+        this.#env.cancel(owner.closing);
+        owner.closing = null;
+      }
+    }
+  }
+
+  drop(url: string): void {
+    const owner = this.#owners.get(url);
+    this.#owners.delete(url);
+    this.#env.cancel(owner?.doubting);
+    this.#env.cancel(owner?.closing);
+    owner?.line.close();
+    this.#handlers.changed();
+  }
+
+  #changed(url: string, owner: Owner, lost: boolean): void {
+    if (this.#owners.get(url) !== owner) return;
+    const { line } = owner;
+    if (lost) this.#handlers.lost(url);
+    if (line.status.value.state === "closed" || line.live.value.live) {
+      this.#env.cancel(owner.doubting);
+      owner.doubting = null;
+    } else owner.doubting ??= this.#env.later(DOUBT_MS * (1 + this.#env.random()), () => this.#doubt(url, owner));
+    this.#handlers.changed();
+  }
+
+  #doubt(url: string, owner: Owner): void {
+    owner.doubting = null;
+    this.#handlers.doubted(url);
+    this.#changed(url, owner, false);
+  }
+}

@@ -1,0 +1,272 @@
+/** Partitioned mode: one line for each server that owns something wanted, kept in step with what the metadata service says. */
+
+import type { ConnectionStatus } from "./connection.ts";
+import type { Environment, Timer } from "./environment.ts";
+import { DataError } from "./http.ts";
+import type { Ear, Lines, Placing } from "./line.ts";
+import type { LiveStatus } from "./live.ts";
+import { OFFLINE } from "./live.ts";
+import type { Located, Metadata } from "./locate.ts";
+import { believe, locate } from "./locate.ts";
+import type { Rejection } from "./messages.ts";
+import type { Observable } from "./observable.ts";
+import { Subject } from "./observable.ts";
+import { Owners } from "./owners.ts";
+import { Backoff } from "./pace.ts";
+import type { Step } from "./routes.ts";
+import { Routes } from "./routes.ts";
+import { sameLive, sameStatus, together, togetherLive } from "./together.ts";
+
+/** A dial waits this long for the metadata service, then goes where it went before. */
+const PATIENCE_MS = 2_000;
+
+/**
+ * Fails static: while the metadata service does not answer, everything stays where it is and is dialled where it was.
+ * The clone that the first answer chose is kept for the life of the page.
+ */
+export class Partitioned implements Lines {
+  readonly #env: Environment;
+  readonly #ear: Ear;
+  readonly #metadata: (failures: number) => Promise<Metadata | null>;
+  readonly #abandon: () => void;
+  readonly #routes: Routes;
+  readonly #backoff: Backoff;
+  /** Which of several metadata services is asked first. */
+  readonly #first: number;
+  readonly #owners: Owners;
+  readonly #status = new Subject<ConnectionStatus>(together([], ""));
+  readonly #live = new Subject<LiveStatus>(OFFLINE);
+  #isOpen = false;
+  #believed: Metadata | null = null;
+  #clone: number | null = null;
+  #locating = false;
+  /** After a failed locate: when the next is due. */
+  #notBefore = 0;
+  #trouble = "";
+  #waiting: (() => void)[] = [];
+  #timer: Timer = null;
+  #telling = false;
+
+  /** `abandon` is called when the configuration names no metadata service any more. */
+  constructor(
+    env: Environment,
+    ear: Ear,
+    metadata: (failures: number) => Promise<Metadata | null>,
+    abandon: () => void,
+  ) {
+    this.#env = env;
+    this.#ear = ear;
+    this.#metadata = metadata;
+    this.#abandon = abandon;
+    this.#routes = new Routes(() => env.random());
+    this.#backoff = new Backoff(() => env.random(), 500, 30_000);
+    this.#first = env.random();
+    this.#owners = new Owners(env, ear, {
+      dial: (url, failures) => this.#dial(url, failures),
+      placing: (url) => this.#placing(url),
+      lost: (url) => this.#apply(this.#routes.lost(url)),
+      doubted: (url) => this.#doubt(url),
+      changed: () => this.#tellSoon(),
+    });
+  }
+
+  get status(): Observable<ConnectionStatus> {
+    return this.#status;
+  }
+
+  get live(): Observable<LiveStatus> {
+    return this.#live;
+  }
+
+  want(endpoint: string): void {
+    this.#routes.want(endpoint, this.#env.now());
+    this.#locateSoon();
+  }
+
+  release(endpoint: string): void {
+    this.#apply(this.#routes.release(endpoint));
+  }
+
+  isRefused(endpoint: string): boolean {
+    return this.#routes.isRefused(endpoint) || this.#owners.get(this.#routes.url(endpoint))?.isRefused(endpoint) === true;
+  }
+
+  connect(): void {
+    this.#isOpen = true;
+    this.#notBefore = 0;
+    for (const [, line] of this.#owners.lines) line.connect();
+    this.#locateSoon();
+    this.#tell();
+  }
+
+  close(): void {
+    this.#isOpen = false;
+    this.#env.cancel(this.#timer);
+    for (const [url] of this.#owners.lines) this.#owners.drop(url);
+    this.#routes.restart(this.#env.now());
+    this.#backoff.reset();
+    this.#trouble = "";
+    this.#tell();
+  }
+
+  #locateSoon(): void {
+    if (this.#locating || !this.#isOpen) return;
+    this.#locating = true;
+    this.#env.microtask(() => void this.#locateDue());
+  }
+
+  /** Locates until nothing is due; one request at a time, so that the first one chooses the clone. */
+  async #locateDue(): Promise<void> {
+    while (this.#isOpen && this.#env.now() >= this.#notBefore) {
+      const names = this.#routes.toLocate(this.#env.now());
+      if (names.length === 0) break;
+      try {
+        const answer = await this.#ask(names);
+        if (answer === null) break;
+        this.#answered(names, answer);
+      } catch (error) {
+        this.#unanswered(names, error instanceof DataError ? error.retryAfterMs : null);
+      }
+    }
+    this.#locating = false;
+    for (const resume of this.#waiting.splice(0)) resume();
+    this.#env.cancel(this.#timer);
+    const due = Math.max(this.#routes.nextDue, this.#notBefore) - this.#env.now();
+    if (this.#isOpen && due < Number.POSITIVE_INFINITY) this.#timer = this.#env.later(due, () => this.#locateSoon());
+    this.#tellSoon();
+  }
+
+  async #ask(names: readonly string[]): Promise<Located | null> {
+    const { failures } = this.#backoff;
+    const metadata = await this.#metadata(failures);
+    this.#believed = metadata;
+    if (metadata === null) {
+      this.#abandon();
+      return null;
+    }
+    const { services } = metadata;
+    const base = services[(Math.floor(this.#first * services.length) + failures) % services.length] as string;
+    return locate(this.#env, base, metadata, names, this.#clone);
+  }
+
+  #answered(names: readonly string[], answer: Located): void {
+    this.#backoff.reset();
+    this.#clone = answer.clone ?? this.#clone;
+    this.#trouble = answer.foreign === null ? "" : foreign(answer.foreign);
+    const open = this.#owners.lines.filter(([, line]) => line.status.value.state === "open");
+    const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
+    this.#apply(this.#routes.located(names, answer, live, this.#env.now()));
+    for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
+  }
+
+  #unanswered(names: readonly string[], retryAfterMs: number | null): void {
+    this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), retryAfterMs ?? 0);
+    this.#trouble = "the metadata service does not answer";
+    this.#routes.unanswered(names, this.#env.now());
+  }
+
+  #apply(steps: readonly Step[]): void {
+    for (const { kind, endpoint, url } of steps) {
+      if (kind === "join") this.#owners.line(url).want(endpoint);
+      else this.#owners.get(url)?.release(endpoint);
+    }
+    this.#owners.tidy((url) => this.#routes.uses(url));
+    this.#locateSoon();
+    this.#tellSoon();
+  }
+
+  #placing(url: string): Placing {
+    const { now } = this.#env;
+    return {
+      subscribed: (names) => this.#apply(this.#routes.settled(url, names, now())),
+      refused: (refused) => this.#refused(url, refused),
+      moved: (names, owner) => this.#apply(this.#routes.moved(url, names, this.#believe(owner), now())),
+    };
+  }
+
+  /** Where to dial: before another attempt it is asked whether anything is still there. */
+  async #dial(url: string, failures: number): Promise<string> {
+    if (failures > 0) {
+      this.#doubt(url);
+      await this.#located();
+      if (!this.#routes.uses(url)) throw new DataError("nothing is wanted there any more");
+    }
+    return url;
+  }
+
+  #located(): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = this.#env.later(PATIENCE_MS, resolve);
+      this.#waiting.push(() => {
+        this.#env.cancel(timer);
+        resolve();
+      });
+      this.#locateSoon();
+    });
+  }
+
+  #refused(url: string, refused: readonly [string, Rejection][]): void {
+    const steps = refused.flatMap(([endpoint, rejection]) => {
+      if (rejection.code === "not_owner") {
+        return this.#routes.notOwner(url, endpoint, this.#believe(rejection.owner ?? null), this.#env.now());
+      }
+      this.#ear.refused(endpoint, rejection);
+      return this.#routes.settled(url, [endpoint], this.#env.now());
+    });
+    this.#apply(steps);
+  }
+
+  /** The owner that a server names, if it is one to dial. */
+  #believe(owner: string | null): string | null {
+    const known = owner !== null && this.#believed !== null ? believe(owner, this.#believed) : null;
+    if (owner !== null && known === null) this.#trouble = foreign(owner);
+    return known;
+  }
+
+  #doubt(url: string): void {
+    this.#routes.doubt(url, this.#env.now());
+    this.#locateSoon();
+  }
+
+  #tellSoon(): void {
+    if (this.#telling) return;
+    this.#telling = true;
+    this.#env.microtask(() => this.#tell());
+  }
+
+  #tell(): void {
+    this.#telling = false;
+    const status = this.#summary();
+    if (!sameStatus(status, this.#status.value)) this.#status.set(status);
+    const live = this.#isOpen ? togetherLive(this.#endpoints(), this.#owners.lines.map(([, line]) => line.live.value)) : OFFLINE;
+    if (!sameLive(live, this.#live.value)) this.#live.set(live);
+  }
+
+  #summary(): ConnectionStatus {
+    const { mode } = this.#status.value;
+    if (!this.#isOpen) return { ...together([], mode), state: "closed", code: 1000 };
+    const needed = this.#owners.lines.filter(([url]) => this.#routes.uses(url)).map(([, line]) => line.status.value);
+    if (this.#routes.homeless) needed.push(this.#searching());
+    return together(needed, mode);
+  }
+
+  /** What is not located yet counts as a connection that is not there yet. */
+  #searching(): ConnectionStatus {
+    const due = Math.max(this.#routes.nextDue, this.#notBefore);
+    const retryAt = due > this.#env.now() && due < Number.POSITIVE_INFINITY ? due : null;
+    const isFirst = this.#trouble === "" && retryAt === null;
+    const reason = this.#trouble || (isFirst ? "" : "no server has some of the endpoints now");
+    return { state: isFirst ? "connecting" : "reconnecting", code: null, reason, retryAt, server: "", mode: "" };
+  }
+
+  /** Every endpoint with whether its changes arrive as they happen. */
+  *#endpoints(): Iterable<[string, boolean]> {
+    for (const endpoint of this.#routes.endpoints) {
+      if (this.#routes.isRefused(endpoint)) continue;
+      const live = this.#owners.get(this.#routes.url(endpoint))?.live.value;
+      yield [endpoint, this.#routes.isSettled(endpoint) && live !== undefined && live.live && !live.affected.has(endpoint)];
+    }
+  }
+}
+
+const foreign = (url: string): string => `refused a server that is on another host: ${url}`;

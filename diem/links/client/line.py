@@ -1,0 +1,182 @@
+"""One connection, kept up: dials, keeps the server's set of subscriptions what is wanted, dials again after a delay."""
+
+import asyncio
+import contextlib
+import itertools
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.typing import Subprotocol
+
+from diem.errors import DiemError
+from diem.links.client.timing import Timing
+from diem.process.backoff import full_jitter
+from diem.protocol import codes, messages
+
+_RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
+_MAX_WINDOW: Final = 600.0
+
+Find = Callable[[int], Awaitable[str]]
+"""Gives the URL to dial after so many failures in a row. A :class:`NothingToDial` counts as a failed attempt."""
+
+
+class NothingToDial(DiemError):
+    """There is nowhere to connect to now."""
+
+    retriable = True
+
+
+class Hearing(Protocol):
+    """Who hears what comes of a line."""
+
+    def known(self, name: str) -> int | None:
+        """The version that is known of an endpoint; None = none."""
+        ...
+
+    def opened(self, line: "Line", url: str) -> None:
+        """There is a connection."""
+        ...
+
+    def closed(self, line: "Line", code: int | None, reason: str) -> None:
+        """There is none any more, or the attempt failed (code None)."""
+        ...
+
+    def heard(self, line: "Line", message: dict[str, Any]) -> None:
+        """The server says something. KeyError, TypeError, AttributeError: it is not of the protocol."""
+        ...
+
+    def nonsense(self, line: "Line") -> None:
+        """What the server sent is not of the protocol; the connection ends."""
+        ...
+
+
+class Line:
+    """One connection. ``want`` and ``release`` take effect now, or when there is a connection."""
+
+    def __init__(self, find: Find, hearing: Hearing, origin: str | None, timing: Timing) -> None:
+        self._find = find
+        self._hearing = hearing
+        self._origin = origin
+        self._timing = timing
+        self._wanted: dict[str, None] = {}
+        self._asked: dict[str, int] = {}
+        """Name -> id of the latest request that subscribes to it, on this connection."""
+        self._renewed: set[str] = set()
+        self._ids = itertools.count(1)
+        self._work = asyncio.Event()
+        self.is_open = False
+        self.ended: tuple[int, str] | None = None
+        """Close code and reason, when the server does not want this client back."""
+
+    def want(self, names: Iterable[str]) -> None:
+        """Subscribe; to what is subscribed already once more, with the version that is known now."""
+        for name in names:
+            if name in self._wanted:
+                self._renewed.add(name)
+            self._wanted[name] = None
+        self._work.set()
+
+    def release(self, names: Iterable[str]) -> None:
+        """Unsubscribe."""
+        for name in names:
+            self._wanted.pop(name, None)
+            self._renewed.discard(name)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Keep the connection up until a close code forbids to come back."""
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        while True:
+            began, close = loop.time(), None
+            try:
+                await self._stay(attempt)
+            except ConnectionClosed as error:
+                close = error.rcvd or error.sent
+            except (OSError, InvalidHandshake, TimeoutError, NothingToDial):
+                pass
+            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+                # Not a server of this protocol, or a broken one: another may be there next time.
+                self._hearing.nonsense(self)
+            self.is_open = False
+            code, reason = (close.code, close.reason) if close else (None, "")
+            if code is not None and not codes.reconnects(code):
+                self.ended = code, reason
+            self._hearing.closed(self, code, reason)
+            if self.ended:
+                return
+            attempt = 1 if loop.time() - began > self._timing.stable_after else attempt + 1
+            await asyncio.sleep(self._delay(attempt - 1, reason))
+
+    def _delay(self, failures: int, reason: str) -> float:
+        asked = _RETRY.search(reason)
+        if asked:
+            return full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
+        return full_jitter(failures, self._timing.base, self._timing.cap)
+
+    async def _stay(self, attempt: int) -> None:
+        url = await self._find(attempt)
+        async with connect(
+            url,
+            subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
+            origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
+            compression=None,
+            proxy=None,
+            ping_interval=None,
+        ) as connection:
+            self._asked.clear()
+            self._work.set()
+            self.is_open = True
+            self._hearing.opened(self, url)
+            writer = asyncio.create_task(self._write(connection))
+            try:
+                while True:
+                    async with asyncio.timeout(self._timing.silent_after):
+                        data = await connection.recv()
+                    self._take(orjson.loads(data))
+            finally:
+                writer.cancel()
+                await asyncio.wait([writer])
+
+    async def _write(self, connection: ClientConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while (message := self._next()) is not None:
+                    await connection.send(orjson.dumps(message), text=True)
+
+    def _next(self) -> dict[str, Any] | None:
+        """What brings the server closer to what is wanted; it counts as sent. Departures free places, and go first."""
+        surplus = list(itertools.islice((name for name in self._asked if name not in self._wanted), messages.MAX_NAMES))
+        if surplus:
+            for name in surplus:
+                del self._asked[name]
+            return {"type": "unsubscribe", "id": next(self._ids), "endpoints": surplus}
+        open_ones = (name for name in self._wanted if name in self._renewed or name not in self._asked)
+        missing = list(itertools.islice(open_ones, messages.MAX_NAMES))
+        if not missing:
+            return None
+        number = next(self._ids)
+        self._asked.update(dict.fromkeys(missing, number))
+        self._renewed.difference_update(missing)
+        known = {name: self._hearing.known(name) for name in missing}
+        return {"type": "subscribe", "id": number, "endpoints": known}
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "subscribed":
+            # Only the answer to the latest request for a name says anything about it.
+            refused = {
+                name: why
+                for name, why in message.get("rejected", {}).items()
+                if self._asked.get(name) == message["id"] and name in self._wanted
+            }
+            for name in refused:
+                del self._asked[name]
+            self.release(refused)
+            message = {**message, "rejected": refused}
+        self._hearing.heard(self, message)

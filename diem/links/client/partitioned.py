@@ -1,0 +1,240 @@
+"""The client of the mode z-client: one connection for each server that owns something wanted (docs/protocol.md 4)."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import httpx
+
+from diem.links.client.base import Client
+from diem.links.client.event import Event
+from diem.links.client.line import Line, NothingToDial
+from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
+from diem.links.client.owner import Owner
+from diem.links.client.routes import Routes, Step
+from diem.links.client.timing import Timing
+from diem.process.backoff import full_jitter
+
+
+class PartitionedClient(Client):
+    """Finds out from the metadata services at ``bases`` who owns what, and follows the servers' ``moved``.
+
+    It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
+    are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints.
+    """
+
+    def __init__(
+        self,
+        bases: Sequence[str],
+        *,
+        hosts: Iterable[str] = (),
+        origin: str | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        super().__init__()
+        self._timing = timing or Timing()
+        self._origin = origin
+        self._locator = Locator(bases, frozenset(hosts), origin)
+        self._routes = Routes(self._timing)
+        self._owners: dict[str, Owner] = {}
+        self._urls: dict[Line, str] = {}
+        self._told_live: dict[str, bool] = {}
+        self._wake = asyncio.Event()
+        self._answered = asyncio.Event()
+        """Set and replaced whenever a round of locating ends."""
+        self._failures = 0
+        self._not_before = 0.0
+        self._ended = False
+
+    def _want(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self._routes:
+                self._apply(self._routes.again(name))
+            else:
+                self._routes.want(name, _now())
+        self._wake.set()
+
+    def _release(self, names: Sequence[str]) -> None:
+        self._apply([step for name in names for step in self._routes.release(name)])
+
+    def _forget(self, name: str) -> None:
+        super()._forget(name)
+        self._told_live.pop(name, None)
+
+    async def _run(self) -> None:
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+                while not self._ended:
+                    self._wake.clear()
+                    self._look()
+                    if _now() >= self._not_before:
+                        await self._locate(http)
+                    self._answered.set()
+                    self._answered = asyncio.Event()
+                    await self._pause()
+        finally:
+            tasks = [owner.task for owner in self._owners.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pause(self) -> None:
+        """Until something is due, or something has changed."""
+        looks = [owner.look_at for owner in self._owners.values()]
+        due = min([max(self._routes.next_due, self._not_before), *looks])
+        try:
+            async with asyncio.timeout_at(None if due == math.inf else due):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _look(self) -> None:
+        """Doubt servers that are not live, and part from those that nothing needs."""
+        now = _now()
+        for url, owner in list(self._owners.items()):
+            if owner.is_doubted(now):
+                self._routes.doubt(url, now)
+            if owner.is_over(used=self._routes.uses(url), now=now):
+                del self._owners[url], self._urls[owner.line]
+                owner.task.cancel()
+
+    async def _locate(self, http: httpx.AsyncClient) -> None:
+        while names := self._routes.to_locate(_now()):
+            try:
+                answer = await self._locator.ask(http, names)
+            except NotLocated as error:
+                wait = max(full_jitter(self._failures, self._timing.base, self._timing.cap), error.retry_after)
+                self._failures += 1
+                self._not_before = _now() + wait
+                self._routes.unanswered(names, _now())
+                self._say(Event("error", message=str(error)))
+                return
+            self._failures = 0
+            if self._locator.refused:
+                self._refused(self._locator.refused)
+            live = {url: owner.live for url, owner in self._owners.items() if owner.line.is_open}
+            self._apply(self._routes.located(names, answer, live, _now()))
+            for name in set(names) & answer.rejected.keys():
+                self._reject(name, answer.rejected[name])
+                self._apply(self._routes.release(name))
+
+    def _apply(self, steps: Sequence[Step]) -> None:
+        together: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for step in steps:
+            together[step.kind, step.url].append(step.name)
+        for (kind, url), names in together.items():
+            if kind == "join":
+                self._line(url).want(names)
+            elif url in self._owners:
+                self._owners[url].line.release(names)
+        self._wake.set()
+
+    def _line(self, url: str) -> Line:
+        if url not in self._owners:
+            line = Line(self._finder(url), self, self._origin, self._timing)
+            self._owners[url] = Owner(url, line, self._timing, _now())
+            self._urls[line] = url
+        return self._owners[url].line
+
+    def _finder(self, url: str) -> Callable[[int], Any]:
+        async def find(failures: int) -> str:
+            """Before another attempt it is asked whether anything is still there."""
+            if failures:
+                self._routes.doubt(url, _now())
+                self._wake.set()
+                try:
+                    async with asyncio.timeout(self._timing.patience):
+                        await self._answered.wait()
+                except TimeoutError:
+                    pass
+                if not self._routes.uses(url):
+                    raise NothingToDial(url)
+            return url
+
+        return find
+
+    # Hearing
+
+    def opened(self, line: Line, url: str) -> None:
+        """Until it says otherwise, it is live."""
+        self._say(Event("open", message=url), url)
+        self._live(self._urls[line], live=True)
+
+    def closed(self, line: Line, code: int | None, reason: str) -> None:
+        """What was there is stale, and may be elsewhere."""
+        if line not in self._urls:
+            return
+        url = self._urls[line]
+        self._apply(self._routes.lost(url))
+        self._live(url, live=False)
+        if self._routes.uses(url):
+            self._ended = line.ended is not None
+            self._say(Event("closed", code=code, message=reason), url)
+
+    def nonsense(self, line: Line) -> None:
+        """Say so."""
+        url = self._urls.get(line)
+        self._say(Event("error", message=f"{url} sent what is not of the protocol"), url)
+
+    def heard(self, line: Line, message: dict[str, Any]) -> None:
+        """Follow what is said about owners; the rest becomes events."""
+        url = self._urls.get(line)
+        if url is None:
+            return
+        match message.get("type"):
+            case "subscribed":
+                self._apply(self._routes.settled(url, message["endpoints"], _now()))
+                for name, why in message["rejected"].items():
+                    self._turned_away(url, name, why)
+                self._tell(message["endpoints"])
+            case "unsubscribed":
+                # The last word of a server that was left for another one is no news.
+                message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
+            case "moved":
+                owner = self._owner(message.get("owner"))
+                self._apply(self._routes.moved(url, message["endpoints"], owner, _now()))
+                self._tell(message["endpoints"])
+            case "status":
+                self._live(url, live=message["live"], part=message.get("endpoints"))
+        self._take(message)
+
+    def _turned_away(self, url: str, name: str, why: dict[str, Any]) -> None:
+        if why["code"] == "not_owner":
+            self._apply(self._routes.not_owner(url, name, self._owner(why.get("owner")), _now()))
+        elif name in self._known:
+            self._reject(name, why)
+            self._apply(self._routes.release(name))
+
+    def _owner(self, url: object) -> str | None:
+        if url is None:
+            return None
+        known = self._locator.believe(url)
+        if known is None:
+            self._refused(str(url))
+        return known
+
+    def _refused(self, url: str) -> None:
+        self._say(Event("error", message=f"refused a server that is on another host: {url}"), url)
+
+    def _live(self, url: str, *, live: bool, part: Sequence[str] | None = None) -> None:
+        self._owners[url].says(live=live, part=part, now=_now())
+        self._tell(self._routes.at(url))
+        self._wake.set()
+
+    def _tell(self, names: Iterable[str]) -> None:
+        """Say of each endpoint whether its changes arrive as they happen, if that is news."""
+        for name in names:
+            # What was not subscribed yet was never live.
+            if name not in self._routes or not (self._routes.is_settled(name) or name in self._told_live):
+                continue
+            owner = self._owners.get(self._routes.url(name) or "")
+            live = owner is not None and owner.live and self._routes.is_settled(name) and name not in owner.stale
+            if live != self._told_live.get(name):
+                self._told_live[name] = live
+                self._say(Event("status", name, live=live))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,56 @@
+"""The client of the modes in which every server serves everything."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from diem.links.client.base import Client
+from diem.links.client.event import Event
+from diem.links.client.line import Line
+from diem.links.client.timing import Timing
+
+
+class UpdatesClient(Client):
+    """One connection to one of ``urls``, kept up until the block is left."""
+
+    def __init__(self, urls: str | Sequence[str], *, origin: str | None = None, timing: Timing | None = None) -> None:
+        super().__init__()
+        self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._line = Line(self._find, self, origin, timing or Timing())
+
+    async def _run(self) -> None:
+        await self._line.run()
+
+    async def _find(self, _failures: int) -> str:
+        return random.choice(self._urls)  # noqa: S311 - spreads clients, is no secret
+
+    def _want(self, names: Sequence[str]) -> None:
+        self._line.want(names)
+
+    def _release(self, names: Sequence[str]) -> None:
+        self._line.release(names)
+
+    # Hearing
+
+    def opened(self, _line: Line, url: str) -> None:
+        """Say so."""
+        self._say(Event("open", message=url))
+
+    def closed(self, _line: Line, code: int | None, reason: str) -> None:
+        """Say so."""
+        self._say(Event("closed", code=code, message=reason))
+
+    def nonsense(self, _line: Line) -> None:
+        """Say so."""
+        self._say(Event("error", message="the server sent what is not of the protocol"))
+
+    def heard(self, _line: Line, message: dict[str, Any]) -> None:
+        """Turn it into events."""
+        self._take(message)
+        match message.get("type"):
+            case "subscribed":
+                for name, why in message["rejected"].items():
+                    self._reject(name, why)
+            case "status":
+                for name in message.get("endpoints") or [None]:
+                    self._say(Event("status", name, live=message["live"]))

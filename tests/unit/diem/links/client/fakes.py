@@ -1,0 +1,222 @@
+"""A partitioned deployment in this process: WebSocket servers that do as they are told, and who says what they own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+
+import orjson
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from diem.links.client import Client, Event, Timing
+
+PATIENCE_S = 10.0
+QUICK = Timing(base=0.02, cap=0.2, doubt_after=0.1, empty_after=0.05, stays_after=5.0, patience=0.2)
+PROTOCOL = Subprotocol("diem.v1.json")
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class FakeServer:
+    """Takes what it is asked for; ``refuse`` says what it refuses with ``not_owner``, and which owner it names."""
+
+    def __init__(self) -> None:
+        self.refuse: dict[str, str | None] = {}
+        self.heard: list[tuple[str, Any]] = []
+        """Every request: type and endpoints."""
+        self.held: set[str] = set()
+        """What is subscribed now."""
+        self.live = True
+        self.connections: set[ServerConnection] = set()
+        self.dials = 0
+        self.port = 0
+        self._server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    async def start(self) -> Self:
+        self._server = await serve(self._serve, "127.0.0.1", self.port, subprotocols=[PROTOCOL], compression=None)
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def kick(self, code: int = 1012, reason: str = "") -> None:
+        for connection in list(self.connections):
+            await connection.close(code, reason)
+
+    async def say(self, message: dict[str, Any]) -> None:
+        for connection in self.connections:
+            await connection.send(orjson.dumps(message).decode())
+
+    async def update(self, name: str, version: int) -> None:
+        await self.say({"type": "update", "endpoint": name, "version": version, "time": "t"})
+
+    async def moved(self, names: list[str], owner: str | None = None) -> None:
+        await self.say({"type": "moved", "endpoints": names} | ({"owner": owner} if owner else {}))
+
+    async def status(self, *, live: bool, names: list[str] | None = None) -> None:
+        self.live = live if names is None else self.live
+        await self.say(
+            {"type": "status", "live": live, "since": "t"} | ({"endpoints": names} if names is not None else {})
+        )
+
+    def subscribed_with(self, name: str) -> list[int | None]:
+        """The versions with which an endpoint was subscribed."""
+        return [names[name] for kind, names in self.heard if kind == "subscribe" and name in names]
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        self.dials += 1
+        self.connections.add(connection)
+        self.held.clear()
+        try:
+            await connection.send('{"type":"welcome","session":"s","server":"fake","mode":"z-client"}')
+            await connection.send(orjson.dumps({"type": "status", "live": self.live, "since": "t"}).decode())
+            async for data in connection:
+                await connection.send(orjson.dumps(self._answer(orjson.loads(data))).decode())
+        except ConnectionClosed:
+            pass
+        finally:
+            self.connections.discard(connection)
+            self.held.clear()
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        kind, number, names = request["type"], request["id"], request["endpoints"]
+        self.heard.append((kind, names))
+        if kind == "unsubscribe":
+            self.held -= set(names)
+            return {"type": "unsubscribed", "id": number, "endpoints": names}
+        refused = {name: self.refuse[name] for name in names if name in self.refuse}
+        self.held |= names.keys() - refused.keys()
+        answer: dict[str, Any] = {"type": "subscribed", "id": number, "endpoints": {}}
+        answer["endpoints"] = {name: None for name in names if name not in refused}
+        if refused:
+            answer["rejected"] = {
+                name: {"code": "not_owner", "message": "m"} | ({"owner": owner} if owner else {})
+                for name, owner in refused.items()
+            }
+        return answer
+
+
+class FakeMetadata:
+    """``POST /v1/locate``, answered from ``owners``: a URL, ``hot``, or None for nobody."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, str | None] = {}
+        self.servers: list[str] = []
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[str] = []
+        self.up = True
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def start(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:"))
+        question = orjson.loads(await reader.readexactly(length))
+        status, body = (200, self._answer(question)) if self.up else (503, {})
+        self.headers.append(head)
+        data = orjson.dumps(body)
+        top = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        writer.write(top.encode() + b"Connection: close\r\n\r\n" + data)
+        await writer.drain()
+        writer.close()
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(question)
+        places = {name: self._place(self.owners.get(name)) for name in question["endpoints"]}
+        return {"clone": 2, "epoch": 0, "endpoints": places, "rejected": {}, "servers": self.servers}
+
+    def _place(self, owner: str | None) -> dict[str, Any]:
+        return {"owner": None, "hot": True} if owner == "hot" else {"owner": owner}
+
+
+class Deployment:
+    """Three servers and a metadata service."""
+
+    def __init__(self, servers: list[FakeServer], metadata: FakeMetadata) -> None:
+        self.a, self.b, self.c = self.servers = servers
+        self.metadata = metadata
+
+    def own(self, **owners: FakeServer | str | None) -> None:
+        """Say who owns ``/name``."""
+        for name, owner in owners.items():
+            self.metadata.owners[f"/{name}"] = owner.url if isinstance(owner, FakeServer) else owner
+
+
+class Seen:
+    """Everything that a client tells, read by a task of its own."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.ended = False
+
+    def versions(self, name: str) -> list[int | None]:
+        return [event.version for event in self.events if event.kind == "update" and event.endpoint == name]
+
+    def live(self, name: str) -> bool | None:
+        """What was said last of an endpoint."""
+        said = [event.live for event in self.events if event.kind == "status" and event.endpoint == name]
+        return said[-1] if said else None
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
+
+@contextlib.asynccontextmanager
+async def seeing(client: Client) -> AsyncIterator[Seen]:
+    """The client, connected, and what it tells."""
+    seen = Seen()
+
+    async def follow() -> None:
+        async for event in client:
+            seen.events.append(event)
+        seen.ended = True
+
+    async with client:
+        task = asyncio.create_task(follow())
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@contextlib.asynccontextmanager
+async def deployed() -> AsyncIterator[Deployment]:
+    """A deployment, for the length of a test."""
+    servers = [await FakeServer().start() for _ in range(3)]
+    metadata = await FakeMetadata().start()
+    metadata.servers = [server.url for server in servers]
+    try:
+        yield Deployment(servers, metadata)
+    finally:
+        await metadata.stop()
+        for server in servers:
+            await server.stop()

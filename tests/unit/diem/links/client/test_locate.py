@@ -1,0 +1,74 @@
+"""Owners that are believed, and answers of the metadata service that are none."""
+
+import httpx
+import pytest
+
+from diem.links.client.locate import Locator, NotLocated, believe
+
+HOSTS = frozenset({"edge.example"})
+
+
+@pytest.mark.parametrize(
+    ("url", "dialled"),
+    [
+        ("wss://edge.example/ws", "wss://edge.example/ws"),
+        ("ws://127.0.0.1:8102/ws", "ws://home.example:8102/ws"),  # the server's own view of itself
+        ("ws://localhost:8102/ws", "ws://home.example:8102/ws"),
+        ("ws://[::1]:8102/ws", "ws://home.example:8102/ws"),
+        ("wss://evil.example/ws", None),
+        ("wss://edge.example.evil.example/ws", None),
+        ("wss://edge.example@evil.example/ws", None),
+        ("wss://someone@edge.example/ws", None),
+        ("https://edge.example/ws", None),
+        ("ws://edge.example:port/ws", None),
+        ("", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_only_owners_on_known_hosts_are_dialled(url: object, dialled: str | None) -> None:
+    assert believe(url, "http://home.example:8400/v1", HOSTS) == dialled
+
+
+def test_behind_tls_a_server_on_loopback_is_dialled_with_tls() -> None:
+    assert believe("ws://127.0.0.1:1/ws", "https://home.example/v1", HOSTS) == "wss://home.example:1/ws"
+
+
+def answering(*replies: httpx.Response) -> httpx.AsyncClient:
+    given = list(replies)
+    return httpx.AsyncClient(transport=httpx.MockTransport(lambda _request: given.pop(0)))
+
+
+async def test_an_answer_is_read_without_what_is_not_believed() -> None:
+    body = {
+        "clone": 3,
+        "endpoints": {"/a": {"owner": "ws://edge.example/ws"}, "/hot": {"owner": None, "hot": True}},
+        "rejected": {"b": {"code": "bad_name", "message": "m"}},
+        "servers": ["ws://edge.example/ws", "ws://evil.example/ws"],
+    }
+    locator = Locator(["http://home.example/v1"], HOSTS, None)
+    async with answering(httpx.Response(200, json=body)) as http:
+        answer = await locator.ask(http, ["/a", "/hot", "b"])
+    assert answer.owners == {"/a": "ws://edge.example/ws", "/hot": None}
+    assert answer.hot == {"/hot"}
+    assert answer.servers == ["ws://edge.example/ws"]
+    assert answer.rejected["b"]["code"] == "bad_name"
+    assert (locator.clone, locator.refused) == (3, "ws://evil.example/ws")
+
+
+@pytest.mark.parametrize(
+    ("reply", "after"),
+    [
+        (httpx.Response(503, headers={"Retry-After": "7"}), 7.0),
+        (httpx.Response(503, headers={"Retry-After": "99999"}), 300.0),
+        (httpx.Response(500), 0.0),
+        (httpx.Response(200, text="<html>"), 0.0),
+        (httpx.Response(200, json=[]), 0.0),
+        (httpx.Response(200, json={"endpoints": {"/a": None}}), 0.0),
+    ],
+)
+async def test_whatever_is_no_answer_says_how_long_to_wait(reply: httpx.Response, after: float) -> None:
+    async with answering(reply) as http:
+        with pytest.raises(NotLocated, match="the metadata service does not answer: ") as caught:
+            await Locator(["http://home.example/v1"], HOSTS, None).ask(http, ["/a"])
+    assert caught.value.retry_after == after

@@ -1,0 +1,270 @@
+"""The client of mode z-client: servers that move, refuse and die, and a metadata service that goes away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from diem.links.client import PartitionedClient, Timing
+from tests.unit.diem.links.client.fakes import QUICK, Deployment, Seen, deployed, eventually, seeing
+
+
+@pytest.fixture
+async def system() -> AsyncIterator[Deployment]:
+    async with deployed() as deployment:
+        deployment.own(a=deployment.a, b=deployment.b, c=deployment.c)
+        yield deployment
+
+
+def client_of(system: Deployment, timing: Timing = QUICK) -> PartitionedClient:
+    return PartitionedClient([system.metadata.base], origin="http://127.0.0.1:8080", timing=timing)
+
+
+async def live(seen: Seen, *names: str) -> None:
+    await eventually(lambda: all(seen.live(name) for name in names))
+
+
+async def test_three_owners_one_question_and_a_connection_each(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": 7, "/c": None})
+        await live(seen, "/a", "/b", "/c")
+        assert [set(question["endpoints"]) for question in system.metadata.asked] == [{"/a", "/b", "/c"}]
+        assert [server.held for server in system.servers] == [{"/a"}, {"/b"}, {"/c"}]
+        assert system.b.subscribed_with("/b") == [7]
+        assert "origin: http://127.0.0.1:8080" in system.metadata.headers[0].lower()
+        await system.b.update("/b", 8)
+        await system.b.update("/c", 9)
+        await eventually(lambda: seen.versions("/b") == [8])
+        assert sorted(event.message for event in seen.of("open")) == sorted(server.url for server in system.servers)
+
+
+async def test_the_clone_that_the_first_answer_chose_is_kept(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        await client.subscribe({"/b": None})
+        await live(seen, "/b")
+    assert [question.get("clone") for question in system.metadata.asked] == [None, 2]
+
+
+async def test_250_endpoints_are_one_question_and_messages_of_100_names(system: Deployment) -> None:
+    names = [f"/e/{number}" for number in range(250)]
+    system.metadata.owners |= {name: (system.a if number < 220 else system.b).url for number, name in enumerate(names)}
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe(dict.fromkeys(names))
+        await live(seen, *names)
+        assert [len(question["endpoints"]) for question in system.metadata.asked] == [250]
+        assert [len(asked) for _, asked in system.a.heard] == [100, 100, 20]
+        assert [len(asked) for _, asked in system.b.heard] == [30]
+
+
+async def test_moved_is_followed_with_what_was_told_and_the_old_server_is_left_after_the_new_one_answered(
+    system: Deployment,
+) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": 3})
+        await live(seen, "/a")
+        await system.a.update("/a", 5)
+        await eventually(lambda: seen.versions("/a") == [5])
+        await system.a.moved(["/a", "/stranger"], system.b.url)
+        await eventually(lambda: not system.a.held and system.b.held == {"/a"})
+        assert system.b.subscribed_with("/a") == [5]
+        assert len(system.metadata.asked) == 1
+        await system.b.update("/a", 5)
+        await system.b.update("/a", 6)
+        await eventually(lambda: seen.versions("/a") == [5, 6])
+        await eventually(lambda: not system.a.connections)
+        assert seen.of("unsubscribed") == []
+
+
+async def test_while_the_new_owner_does_not_answer_the_old_one_is_kept(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        await system.b.stop()
+        system.own(a=system.b)
+        await system.a.moved(["/a"], system.b.url)
+        await eventually(lambda: any(event.kind == "closed" for event in seen.events))
+        await system.a.update("/a", 5)
+        await eventually(lambda: seen.versions("/a") == [5])
+        assert seen.live("/a") is False
+
+
+async def test_moved_without_an_owner_is_located(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        system.own(a=system.c)
+        await system.a.moved(["/a"])
+        await eventually(lambda: system.c.held == {"/a"} and not system.a.held)
+        assert len(system.metadata.asked) == 2
+
+
+async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(system: Deployment) -> None:
+    system.a.refuse["/a"], system.b.refuse["/a"] = system.b.url, system.a.url
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/c": None})
+        await live(seen, "/c")
+        await eventually(lambda: len(system.metadata.asked) >= 4)
+        asked = len(system.metadata.asked)
+        joins = len(system.a.subscribed_with("/a")) + len(system.b.subscribed_with("/a"))
+        # Four attempts for the first question, and after a pause one for each further one.
+        assert asked + 2 <= joins <= asked + 3
+        del system.a.refuse["/a"]
+        await live(seen, "/a")
+        assert seen.of("rejected") == []
+        assert system.c.dials == 1
+
+
+async def test_an_owner_that_dies_is_left_for_who_is_located_and_the_others_stay_live(system: Deployment) -> None:
+    client = client_of(system, replace(QUICK, doubt_after=60.0))  # it is asked before the next dial, not by doubt
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        system.own(a=system.b)
+        await system.a.stop()
+        await eventually(lambda: system.b.held == {"/a", "/b"})
+        await live(seen, "/a")
+        assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
+        assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [True, False, True]
+
+
+async def test_an_owner_that_is_located_elsewhere_later_is_left_whatever_its_own_delay(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        await system.a.kick(1012, "retry=600000")
+        await eventually(lambda: seen.live("/a") is False)
+        system.own(a=system.b)
+        await live(seen, "/a")
+        assert system.b.held == {"/a"}
+
+
+async def test_a_metadata_service_that_is_down_at_the_start_is_asked_until_it_answers(system: Deployment) -> None:
+    system.metadata.up = False
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(system.metadata.headers) >= 3)
+        assert seen.of("error")[0].message == "the metadata service does not answer: HTTP 503"
+        system.metadata.up = True
+        await live(seen, "/a")
+
+
+async def test_while_no_metadata_service_answers_what_is_lost_is_dialled_where_it_was(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await system.metadata.stop()
+        await system.a.kick()
+        await eventually(lambda: system.a.dials == 2 and system.a.held == {"/a"})
+        await live(seen, "/a")
+        assert system.b.dials == 1
+
+
+async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: Deployment) -> None:
+    gone = system.metadata.base.replace(str(system.metadata.port), str(system.a.port))
+    client = PartitionedClient([gone, system.metadata.base], timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+
+
+async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await system.a.status(live=False)
+        await eventually(lambda: len(system.metadata.asked) >= 3)  # the same owner, twice
+        assert system.a.held == {"/a"}
+        assert seen.live("/a") is False
+        system.own(a=system.b)
+        await eventually(lambda: system.b.held == {"/a", "/b"} and not system.a.held)
+        await live(seen, "/a")
+        assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
+
+
+async def test_a_status_of_some_endpoints_is_about_these_alone(system: Deployment) -> None:
+    system.own(b=system.a)
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await system.a.status(live=False, names=["/a"])
+        await eventually(lambda: seen.live("/a") is False)
+        assert seen.live("/b") is True
+        await system.a.status(live=True, names=["/a"])
+        await live(seen, "/a")
+
+
+async def test_hot_endpoints_use_a_connection_that_is_there_else_the_first_of_the_servers(system: Deployment) -> None:
+    system.own(hot="hot")
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/b": None, "/hot": None})
+        await live(seen, "/b", "/hot")
+        assert system.b.held == {"/b", "/hot"}
+    system.metadata.servers = [system.c.url, system.a.url]
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/hot": None})
+        await live(seen, "/hot")
+        assert system.c.held == {"/hot"}
+        await system.c.stop()
+        await eventually(lambda: system.a.held == {"/hot"})
+
+
+async def test_unsubscribing_closes_the_connection_that_nothing_needs_any_more(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: not system.a.connections)
+        assert len(system.b.connections) == 1
+        assert [event.endpoint for event in seen.of("unsubscribed")] == ["/a"]
+        await system.b.update("/b", 5)
+        await eventually(lambda: seen.versions("/b") == [5])
+
+
+async def test_an_owner_on_another_host_is_not_dialled_and_named(system: Deployment) -> None:
+    system.own(x="wss://evil.example/ws")
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/x": None, "/a": None})
+        await live(seen, "/a")
+        await eventually(lambda: len(seen.of("error")) > 0)
+        assert seen.of("error")[0].message == "refused a server that is on another host: wss://evil.example/ws"
+        assert [event.message for event in seen.of("open")] == [system.a.url]
+
+
+async def test_a_server_that_does_not_want_this_client_back_ends_the_iteration(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await system.a.kick(4503, "logged out")
+        await eventually(lambda: seen.ended)
+        assert (seen.events[-1].kind, seen.events[-1].code, seen.events[-1].message) == ("closed", 4503, "logged out")
+        await eventually(lambda: not system.b.connections)
+
+
+async def test_leaving_the_block_leaves_no_connection_and_no_task(system: Deployment) -> None:
+    before = asyncio.all_tasks()
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+    await eventually(lambda: not any(server.connections for server in system.servers))
+    await eventually(lambda: asyncio.all_tasks() <= before)

@@ -56,24 +56,31 @@ def name_of(partition: TopicPartition) -> str:
 
 
 @contextlib.asynccontextmanager
-async def consuming(options: KafkaOptions, group: str, partitions: int) -> AsyncIterator[AIOKafkaConsumer]:
-    """A connected consumer without an assignment, to read that many ``partitions``.
+async def consuming(options: KafkaOptions, group: str | None, partitions: int) -> AsyncIterator[AIOKafkaConsumer]:
+    """A connected consumer without an assignment, to read that many ``partitions``; in no ``group``, it cannot commit.
 
     What it holds at once is bounded: about 16 MiB taken, as much fetched ahead, and one answer of each broker under
     way. Leaving takes at most 5 s, in whatever state the cluster is.
     """
     consumer = AIOKafkaConsumer(
         **options.client_arguments(),
-        client_id=group,
+        client_id=group or "bridge",
         group_id=group,
         **CONSUMER,
         max_partition_fetch_bytes=max(LEAST_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
     )
+    async with opened(consumer):
+        yield consumer
+
+
+@contextlib.asynccontextmanager
+async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[None]:
+    """Opens ``consumer``, and ends it in at most 5 s."""
     opening = asyncio.ensure_future(consumer.start())
     try:
         async with asyncio.timeout(OPEN_WITHIN):
             await asyncio.shield(opening)
-        yield consumer
+        yield
     finally:
         # In a task of its own, which ends its work when whoever waits here is cancelled meanwhile.
         ending = asyncio.create_task(_end(opening, consumer))
@@ -83,11 +90,11 @@ async def consuming(options: KafkaOptions, group: str, partitions: int) -> Async
 
 
 async def _end(opening: asyncio.Future[None], consumer: AIOKafkaConsumer) -> None:
-    await _opened(opening)
+    await _settled(opening)
     await _stop(consumer)
 
 
-async def _opened(opening: asyncio.Future[None]) -> None:
+async def _settled(opening: asyncio.Future[None]) -> None:
     """Let a start end by itself, if it can in a moment: one that is cut short leaves its connection open."""
     await asyncio.wait([opening], timeout=OPENED_WITHIN)
     opening.cancel()

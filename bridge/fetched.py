@@ -1,8 +1,8 @@
 """Takes what aiokafka's consumer has fetched without making its records: a third of the CPU time of ``getmany``.
 
 ``getmany`` walks each partition with a Python generator and makes a named tuple of eleven fields for every record, of
-which a bridge needs three. The batches behind it are compiled code, and are read here instead. This is the only module
-that looks inside aiokafka (0.14); tests/integration/kafka/test_fetched.py holds it against ``getmany``.
+which a bridge needs three. The batches behind it are compiled code, and are read here instead. Only this module and
+:mod:`bridge.member` look inside aiokafka (0.14); tests/integration/kafka/test_fetched.py holds it against ``getmany``.
 """
 
 import asyncio
@@ -44,6 +44,13 @@ async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
         finally:
             waiter.cancel()
     return _take(fetcher)
+
+
+def wake(consumer: AIOKafkaConsumer) -> None:
+    """End a poll that is waiting."""
+    fetcher = consumer._fetcher  # noqa: SLF001
+    for waiter in tuple(fetcher._fetch_waiters):  # noqa: SLF001
+        fetcher._notify(waiter)  # noqa: SLF001
 
 
 def _take(fetcher: Any) -> list[Fetched]:  # noqa: ANN401  # aiokafka has no type for it
@@ -103,7 +110,9 @@ async def abandon(consumer: AIOKafkaConsumer) -> None:
     tasks = [
         getattr(consumer._fetcher, "_fetch_task", None),  # noqa: SLF001
         getattr(consumer._coordinator, "_coordination_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_heartbeat_task", None),  # noqa: SLF001
         getattr(consumer._coordinator, "_commit_refresh_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_reset_committed_task", None),  # noqa: SLF001
     ]
     for task in tasks:
         if task is not None:

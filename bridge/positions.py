@@ -106,6 +106,13 @@ class Positions:
             self.marks.setdefault(name, now)
         self.missing -= set(bounds)
 
+    def forget(self, names: Iterable[str]) -> None:
+        """These are no longer read here: if they are again one day, nothing is known of them."""
+        for name in names:
+            self.tracks.pop(name, None)
+            self.marks.pop(name, None)
+            self.missing.discard(name)
+
     def newly_caught_up(self) -> list[str]:
         """Names that have just reached the end that the log had in the beginning: each once."""
         names = [name for name, track in self.tracks.items() if not track.caught_up and track.position >= track.target]

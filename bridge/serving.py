@@ -8,9 +8,12 @@ from typing import Final
 import structlog
 
 from bridge.link import Link
-from bridge.session import Session, Shared
-from diem.links.feed_server import GIVE_UP_AFTER, PING_EVERY, read_resume
+from bridge.session import Session
+from bridge.shared import Shared
+from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
+from diem.links.keeper import Keeper
+from diem.protocol import feed
 from diem.protocol.codes import Close
 
 LOOK_EVERY: Final = 1.0
@@ -19,13 +22,17 @@ LIVE_WITHIN: Final = 3.0
 
 
 class Serving:
-    """Takes readers (a ``FeedEnd``): the last that has come has the link, and is served by a session."""
+    """Takes readers (an ``End``): the last that has come has the link, and is served by a session."""
+
+    subprotocol = feed.SUBPROTOCOL
 
     def __init__(self, shared: Shared) -> None:
         self.link: Link | None = None
         self.session: Session | None = None
         self._shared = shared
-        self._heard: dict[InternalConnection, float] = {}
+        self._keeper = Keeper("feed reader")
+        self._source: str | None = None
+        """The one that was there last."""
         self._stopping = asyncio.Event()
         self._sessions: asyncio.TaskGroup | None = None
         self._log = structlog.get_logger("bridge")
@@ -42,31 +49,44 @@ class Serving:
 
     async def run(self) -> None:
         """Run the sessions and give up silent readers, until stopped; sessions take leave of Kafka within 5 s."""
-        ticks = 0
         async with asyncio.TaskGroup() as self._sessions:
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY):
                         await self._stopping.wait()
-                ticks += 1
-                self._look(ping=ticks % int(PING_EVERY / LOOK_EVERY) == 0)
-
-    def _look(self, *, ping: bool) -> None:
-        now = time.monotonic()
-        for connection, heard in list(self._heard.items()):
-            if connection.alive:
-                self._heard[connection], connection.alive = now, False
-            elif now - heard >= GIVE_UP_AFTER:
-                self._log.warning("feed reader silent, link cut", peer=connection.peer)
-                connection.abort()
-            if ping:
-                connection.ping()
+                self._keeper.look()
 
     def source_changed(self) -> None:
-        """The topic is another one, or has more partitions: a reader of another one is sent away."""
-        if self.session is not None and self.link is not None and self.session.source != self._shared.watch.source:
+        """A topic is another one, or has more partitions: a reader of another one is sent away."""
+        source = self._shared.watch.source
+        if self.session is not None and self.link is not None and self.session.source != source:
             self.link.connection.close(Close.RESTART, "the topic is another one")
             self.link.end()
+        elif self.session is not None:
+            self.session.names_changed()
+        if source is not None:
+            self._have_shared_out(source)
+            self._source = source
+
+    def _have_shared_out(self, source: str) -> None:
+        """Tell the group what it gives out now: it would find out by itself, minutes later."""
+        group = self._shared.group
+        if group is None or self._sessions is None or self._source is None:
+            return
+        if source != self._source:
+            group.membership.begin_again()
+        else:
+            self._sessions.create_task(group.membership.share_out())
+
+    def assigned(self) -> None:
+        """The group has given out partitions."""
+        if self.session is not None:
+            self.session.names_changed()
+
+    def map_changed(self) -> None:
+        """The partition map is another one."""
+        if self.session is not None:
+            self.session.map_changed()
 
     def stop(self) -> None:
         """Take no more readers and close the link."""
@@ -75,11 +95,11 @@ class Serving:
             self.link.connection.close(Close.GOING_AWAY)
             self.link.end()
 
-    # FeedEnd
+    # End
 
     def opened(self, connection: InternalConnection) -> None:
         """A reader has connected: it gets the link, and speaks first."""
-        self._heard[connection] = time.monotonic()
+        self._keeper.add(connection)
         if self.link is not None:
             self._log.warning("another reader has dialled, the first is sent away", peer=connection.peer)
             self.link.connection.close(Close.BAD_REQUEST, "replaced")
@@ -97,10 +117,15 @@ class Serving:
         message = read_resume(connection, data, first=link.session is None)
         if message is None:
             return
+        if self._shared.group is not None:
+            self._shared.group.membership.hold()
         self.session = Session(link, source, message, self._shared)
         link.session = self._sessions.create_task(self.session.run())
         # However it ends: a reader that nobody serves must dial again.
         link.session.add_done_callback(lambda _: connection.close(Close.RESTART, "not served any more"))
+
+    def blocked(self, connection: InternalConnection) -> None:
+        """Nothing: whoever writes looks at the connection first."""
 
     def resumed(self, connection: InternalConnection) -> None:
         """The reader takes data again."""
@@ -109,7 +134,7 @@ class Serving:
 
     def closed(self, connection: InternalConnection) -> None:
         """A reader is gone."""
-        self._heard.pop(connection, None)
+        self._keeper.discard(connection)
         if self.link is not None and self.link.connection is connection:
             self._forget(self.link)
 
@@ -117,3 +142,5 @@ class Serving:
         link.end()
         self.link = self.session = None
         self._shared.fault = None
+        if self._shared.group is not None:
+            self._shared.group.membership.release()

@@ -1,11 +1,12 @@
 """What can be set for a bridge."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.settings import KafkaSettings
+from diem.protocol.assignment import Owner, member_id
 
 
 class Settings(KafkaSettings):
@@ -17,10 +18,36 @@ class Settings(KafkaSettings):
     number: int = Field(
         default=1, ge=1, le=999, description="Which bridge this is: the number of its server, from 1 on."
     )
+    clone: int | None = Field(
+        default=None,
+        ge=1,
+        description="The group that shares out the partitions among its bridges; without one, a bridge reads them all.",
+    )
+    server_internal_url: str = Field(
+        default="", description="Where proxies reach this bridge's server; needed in a group, which tells everybody."
+    )
+    server_public_url: str = Field(
+        default="", description="Where clients reach this bridge's server; needed in a group, which tells everybody."
+    )
     internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
     internal_port: int = Field(default=9201, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
 
+    @model_validator(mode="after")
+    def _group_knows_the_server(self) -> Self:
+        urls = (self.server_internal_url, self.server_public_url)
+        if self.clone is not None and not all(url.startswith(("ws://", "wss://")) and "|" not in url for url in urls):
+            raise ValueError(
+                "DIEM_BRIDGE_CLONE needs DIEM_BRIDGE_SERVER_INTERNAL_URL and DIEM_BRIDGE_SERVER_PUBLIC_URL, "
+                "both ws:// or wss://"
+            )
+        return self
+
     @property
     def process_name(self) -> str:
-        """The bridge with its number: each has a log and a consumer group of its own."""
+        """The bridge with its number: each has a log and, without a clone, a consumer group of its own."""
         return f"bridge-{self.number}"
+
+    @property
+    def owner(self) -> Owner:
+        """This bridge's server, as its group knows it."""
+        return Owner(member_id(self.number), self.server_internal_url, self.server_public_url)

@@ -134,7 +134,7 @@ async def node(directory: Path) -> AsyncIterator[FeedUnderTest]:
 
 @contextlib.asynccontextmanager
 async def bridge(directory: Path, options: KafkaOptions) -> AsyncIterator[FeedUnderTest]:
-    """A bridge that reads a topic of one partition, so that it has one name, as the others have."""
+    """A bridge that reads a topic of one partition, and the one of hot updates, in which nothing is."""
     async with updates_topic(options, partitions=1) as topic, bridging(directory, options) as running:
 
         class Bridge:

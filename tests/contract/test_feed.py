@@ -41,8 +41,9 @@ class Recorder:
         self.records += self.state.counts.consumed - before
 
     def caught_up(self, name: str) -> None:
-        self.caught_up_times += 1
         self.dropped += self.state.caught_up_with(name).dropped
+        # A bridge has several names.
+        self.caught_up_times += self.state.caught_up
 
     def resync(self, message: feed.Resync) -> None:
         self.resynced += message.endpoints

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import math
+import os
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import httpx
 from aiokafka import AIOKafkaProducer
@@ -28,9 +29,14 @@ from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.protocol import feed
+from diem.protocol.feed_names import is_map
+from diem.protocol.partition_map import MapBuilder
 from diem.protocol.partitions import partition_of
 from diem.protocol.update import encode
 from tests.support.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+_START = "import sys; from deploy.run import start; sys.exit(start('bridge'))"
 
 
 class UpdatesTopic:
@@ -45,6 +51,16 @@ class UpdatesTopic:
 
     async def create(self) -> None:
         await topics.ensure(self.options)
+
+    @property
+    def names(self) -> set[str]:
+        """What a bridge that reads everything has on its feed."""
+        return {f"{self.name}/{number}" for number in range(self.partitions)} | {self.hot}
+
+    @property
+    def hot(self) -> str:
+        """What the feed calls the updates that every bridge reads."""
+        return f"{self.options.names.hot}/0"
 
     async def delete(self) -> None:
         """Delete it, and wait until it is gone."""
@@ -62,27 +78,27 @@ class UpdatesTopic:
             await admin.create_partitions({self.name: NewPartitions(partitions)})
         self.partitions = partitions
 
-    async def put(self, *names: str, gone: bool = False) -> int:
-        """Write a new version of each; returns the last one."""
+    async def put(self, *names: str, gone: bool = False, hot: bool = False) -> int:
+        """Write a new version of each, ``hot`` ones where every bridge reads; returns the last one."""
         records: list[tuple[bytes, bytes, int]] = []
         for name in names:
             self.version += 1
-            key = name.encode()
-            records.append((key, encode(name, self.version, self.version, gone=gone), self.partition(name)))
-        await self.write(*records)
+            value = encode(name, self.version, self.version, gone=gone)
+            records.append((name.encode(), value, 0 if hot else self.partition(name)))
+        await self.write(*records, topic=self.options.names.hot if hot else self.name)
         return self.version
 
     def partition(self, name: str) -> int:
         return partition_of(name.encode(), self.partitions)
 
-    async def write(self, *records: tuple[bytes | None, bytes | None, int]) -> list[int]:
-        """Write key, value and partition as they are; returns the offsets."""
+    async def write(self, *records: tuple[bytes | None, bytes | None, int], topic: str | None = None) -> list[int]:
+        """Write key, value and partition as they are, to the topic of updates or another; returns the offsets."""
         if self._producer is None:
             self._producer = AIOKafkaProducer(
                 **self.options.client_arguments(), enable_idempotence=True, acks="all", linger_ms=1
             )
             await self._producer.start()
-        sent = [await self._producer.send(self.name, value, key, part) for key, value, part in records]
+        sent = [await self._producer.send(topic or self.name, value, key, part) for key, value, part in records]
         return [(await each).offset for each in sent]
 
     async def close(self) -> None:
@@ -107,6 +123,7 @@ class Heard:
         self.said: list[feed.Control] = []
         self.batches: list[tuple[str, int, list[tuple[int, bytes, int, int]]]] = []
         self.beats: list[float] = []
+        self.map = MapBuilder()
 
     def resume(self) -> feed.Resume:
         return self.state.resume()
@@ -118,13 +135,20 @@ class Heard:
     def batch(self, batch: feed.Batch) -> None:
         records = list(batch.records)
         self.batches.append((batch.name, batch.next, [(r.sequence, r.endpoint, r.version, r.kind) for r in records]))
-        self.state.apply(batch._replace(records=iter(records)))
+        if is_map(batch.name):
+            for record in records:
+                self.map.take(record.endpoint, record.value)
+        else:
+            self.state.apply(batch._replace(records=iter(records)))
 
     def caught_up(self, name: str) -> None:
         self.said.append(feed.CaughtUp(name))
         self.state.caught_up_with(name)
 
     def resync(self, message: feed.Resync) -> None:
+        self.said.append(message)
+
+    def owners(self, message: feed.Owners) -> None:
         self.said.append(message)
 
     def beat(self) -> None:
@@ -153,6 +177,7 @@ class Running:
         self.settings, self.key = settings, key
         self.base = f"http://127.0.0.1:{settings.internal_port}"
         self.url = f"ws://127.0.0.1:{settings.internal_port}/feed"
+        self.pid = os.getpid()
 
     async def get(self, path: str) -> httpx.Response:
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -174,6 +199,30 @@ class Running:
                 await task
 
 
+class _Unmarked:
+    """Bridges that do without marks, in whatever order they come and go."""
+
+    def __init__(self) -> None:
+        self._within = positions.MARKED_WITHIN
+        self._bridges = 0
+
+    @contextlib.contextmanager
+    def bridge(self) -> Iterator[None]:
+        self._set(1)
+        try:
+            yield
+        finally:
+            self._set(-1)
+
+    def _set(self, more: int) -> None:
+        self._bridges += more
+        within = math.inf if self._bridges else self._within
+        setattr(positions, "MARKED_WITHIN", within)  # noqa: B010  # a constant, for all but tests
+
+
+_UNMARKED = _Unmarked()
+
+
 @contextlib.asynccontextmanager
 async def bridging(
     directory: Path, options: KafkaOptions, *, marks: bool = False, **settings: Any
@@ -192,14 +241,48 @@ async def bridging(
         ),
         key,
     )
-    within = positions.MARKED_WITHIN if marks else math.inf
-    with mock.patch.object(positions, "MARKED_WITHIN", within):
+    with contextlib.nullcontext() if marks else _UNMARKED.bridge():
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(bridge.main(running.settings, life))
             try:
                 yield running
             finally:
                 life.stop("test is over")
+
+
+@contextlib.asynccontextmanager
+async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[Running]:
+    """The same in a process of its own, for what can be done to processes only; it is killed at the end."""
+    file = directory / "internal.key"
+    key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
+    running = Running(Settings(internal_key_file=file, internal_port=free_port(), **settings), key)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DIEM_INTERNAL_KEY_FILE": str(file),
+        "DIEM_KAFKA_BOOTSTRAP_SERVERS": options.bootstrap_servers,
+        "DIEM_KAFKA_TOPIC_PREFIX": options.topic_prefix,
+        "DIEM_LOG_LEVEL": "error",
+        "DIEM_BRIDGE_INTERNAL_PORT": str(running.settings.internal_port),
+        **{f"DIEM_BRIDGE_{name.upper()}": str(value) for name, value in settings.items()},
+    }
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _START, cwd=ROOT, env=environment)
+    running.pid = process.pid
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def place(number: int, clone: int = 1) -> dict[str, Any]:
+    """The settings of a bridge of a group."""
+    return {
+        "clone": clone,
+        "number": number,
+        "server_internal_url": f"ws://internal-{number}/ws",
+        "server_public_url": f"ws://public-{number}/ws",
+    }
 
 
 @contextlib.asynccontextmanager

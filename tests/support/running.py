@@ -49,10 +49,30 @@ class Running:
         os.kill(pid, number)
         return pid
 
+    def kill_pid(self, pid: int) -> None:
+        """Kill a process of the system that only its own parent knows."""
+        os.kill(pid, signal.SIGKILL)
+
     def kill_if_running(self, name: str) -> None:
         """Kill a process whether or not it happens to run just now."""
         with contextlib.suppress(ProcessLookupError, KeyError, TypeError):
             self.kill(name)
+
+    @contextlib.asynccontextmanager
+    async def held_down(self, *names: str) -> AsyncIterator[None]:
+        """The processes are killed whenever they are started again, while this is open."""
+
+        async def kill_again() -> None:
+            while True:
+                for name in names:
+                    self.kill_if_running(name)
+                await asyncio.sleep(0.1)
+
+        killing = asyncio.create_task(kill_again())
+        try:
+            yield
+        finally:
+            killing.cancel()
 
     async def answers(self) -> bool:
         """Whether the Data Service answers requests."""

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from bridge import fetched, positions, session
+from bridge import fetched, positions, reading, session
 from bridge.consumer import assign, consuming
 from bridge.fetched import Fetched
 from deploy.kafka.cluster import LocalCluster
@@ -82,7 +82,9 @@ async def test_every_partition_catches_up_once_the_empty_ones_too_and_a_beat_fol
         await until(lambda: heard.names == {"/a", "/b", "/c"})
         await until(lambda: len(heard.beats) >= 3)
         status = await running.status()
-    assert sorted(heard.caught_up_names()) == [f"{topic.name}/{number}" for number in range(4)]
+        await topic.put("/hot", hot=True)
+        await until(lambda: "/hot" in heard.names)
+    assert sorted(heard.caught_up_names()) == sorted(topic.names)
     assert heard.state.source == status["source"]
     assert {name: status[name] for name in ("ready", "live", "reader", "partitions", "position", "lag", "bad")} == {
         "ready": True, "live": True, "reader": True, "partitions": 4, "position": 4, "lag": 0, "bad": 0,
@@ -211,7 +213,7 @@ async def test_more_partitions_are_announced_and_read_from_their_beginning(
         beats = len(heard.beats)
         await until(lambda: len(heard.beats) > beats)
     hellos = [each for each in heard.said if isinstance(each, feed.Hello)]
-    assert [len(hello.names) for hello in hellos] == [4, 6]
+    assert [len(hello.names) for hello in hellos] == [5, 7]
     assert sorted(heard.caught_up_names()) == sorted(hellos[-1].names)
     assert heard.records == 70, "nothing is read twice"
 
@@ -280,7 +282,7 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
             raise error
         return await fetched.poll(consumer, seconds)
 
-    monkeypatch.setattr(session, "poll", poll)
+    monkeypatch.setattr(reading, "poll", poll)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader:
@@ -302,7 +304,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
             return []
         return await fetched.poll(consumer, seconds)
 
-    monkeypatch.setattr(session, "poll", poll)
+    monkeypatch.setattr(reading, "poll", poll)
     monkeypatch.setattr(positions, "STALLED_AFTER", 4.0)
     opened: list[AIOKafkaConsumer] = []
 
@@ -310,7 +312,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
         opened.append(consumer)
         assign(consumer, next_)
 
-    monkeypatch.setattr(session, "assign", assigning)
+    monkeypatch.setattr(reading, "assign", assigning)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader:
@@ -325,7 +327,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
         assert (await running.status())["recreated"] == 1
         assert heard.records == 2, "it goes on where the last one stopped"
         assert reader.connects == 1
-        assert len(heard.caught_up_names()) == 4
+        assert len(heard.caught_up_names()) == 5
 
 
 async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_behind(
@@ -441,6 +443,7 @@ async def test_beats_follow_the_publishers_marks(
 ) -> None:
     async def mark() -> None:
         await topic.write(*((update.MARK_KEY, update.MARK, number) for number in range(topic.partitions)))
+        await topic.write((update.MARK_KEY, update.MARK, 0), topic=topic.options.names.hot)
 
     async with bridging(tmp_path, topic.options, marks=True) as bridge:
         monkeypatch.setattr(positions, "MARKED_WITHIN", 1.5)

@@ -224,3 +224,17 @@ def test_marks_outlive_the_consumer_that_read_them() -> None:
     assert not later.alive(7.0)
     later.marked(A, 7.0)
     assert later.alive(7.0)
+
+
+def test_a_name_that_is_forgotten_holds_nothing_up_and_begins_at_the_beginning_if_it_is_back() -> None:
+    marks: dict[str, float] = {}
+    positions = Positions(marks=marks)
+    positions.begin({A: (0, 10), B: (0, 10)}, {A: 10, B: 4}, (), 0.0, missing=["t/2"])
+    positions.newly_caught_up()
+    assert not positions.alive(0.0)
+    positions.forget([B, "t/2", "t/3"])
+    assert (positions.next, positions.lag, marks) == ({A: 10}, 0, {A: 0.0})
+    assert positions.alive(0.0)
+    positions.add({B: (0, 10)}, {}, 1.0)
+    assert positions.next == {A: 10, B: 0}
+    assert not positions.alive(1.0)

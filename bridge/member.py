@@ -1,0 +1,190 @@
+"""One member of a consumer group: it joins, beats and leaves, and never fetches (docs/protocol.md section 3).
+
+What a bridge reads is read by another consumer, so that records flow on while a group shares out its partitions anew,
+and no position ever comes from a committed offset. This module looks inside aiokafka (0.14), whose own ``stop()`` never
+leaves a group for a static member, and whose tasks end, or wait for ever, without a word.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.client import ConnectionGroup
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import for_code
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from bridge.consumer import opened
+from diem.errors import DiemError
+from diem.kafka.options import KafkaOptions
+from diem.protocol.assignment import Owner, client_id
+
+MEMBER: Final[dict[str, Any]] = {
+    "enable_auto_commit": False,
+    "auto_offset_reset": "none",
+    # In the order of member ids, which begin with bNNN; the library's default is round robin.
+    "partition_assignment_strategy": (RangePartitionAssignor,),
+    "session_timeout_ms": 10_000,
+    "heartbeat_interval_ms": 1000,
+    # Members hear of a rebalance with their next beat: who has not joined by then is held up by something.
+    "rebalance_timeout_ms": 5000,
+    # More than a join waits for the others, less than a session: a coordinator that hangs is left in time.
+    "request_timeout_ms": 7000,
+    "metadata_max_age_ms": 10_000,
+    # It never polls, and would leave for that after five minutes, to stay away: a hundred years.
+    "max_poll_interval_ms": 100 * 365 * 86_400_000,
+}
+"""Settings of the consumer that is a member."""
+LEAVE_WITHIN: Final = 2.0
+JOINED_WITHIN: Final = 3.0
+"""Seconds that a join under way is waited for when leaving: who does not know its member id cannot leave."""
+ENDED_WITHIN: Final = 0.5
+BEATS_WITHIN: Final = 20.0
+"""Seconds without a heartbeat task, because the group is being joined, after which a member is given up."""
+
+
+class MemberLost(DiemError):
+    """The member's tasks have ended, or wait for somebody to take note of an error."""
+
+    retriable = True
+
+
+class Member:
+    """A consumer in the group. ``on_assigned`` hears the full set of partitions after every assignment."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, on_assigned: Callable[[frozenset[int]], None]) -> None:
+        self.consumer = consumer
+        self.rejoined = 0
+        """How often the group had forgotten this member."""
+        self._on_assigned = on_assigned
+        self._member_id = ""
+        self._quiet_since = time.monotonic()
+
+    @property
+    def generation(self) -> int:
+        """The group's generation that this member has joined; -1 while in none."""
+        return int(self._coordinator.generation)
+
+    @property
+    def _coordinator(self) -> Any:  # noqa: ANN401  # aiokafka has no type for it
+        return self.consumer._coordinator  # noqa: SLF001
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group has given this member its partitions."""
+        self.rejoined += self._member_id not in {"", self._coordinator.member_id}
+        self._member_id = self._coordinator.member_id
+        self._on_assigned(frozenset(each.partition for each in partitions))
+
+    def check(self) -> None:
+        """Look whether the member still works.
+
+        Raises:
+            MemberLost: it does not.
+        """
+        coordinator = self._coordinator
+        if coordinator._coordination_task.done():  # noqa: SLF001
+            raise MemberLost("the coordination task has ended")
+        if coordinator._pending_exception is not None:  # noqa: SLF001
+            raise MemberLost(repr(coordinator._pending_exception))  # noqa: SLF001
+        beating = coordinator._heartbeat_task  # noqa: SLF001
+        if beating is not None and not beating.done():
+            self._quiet_since = time.monotonic()
+        elif time.monotonic() - self._quiet_since > BEATS_WITHIN:
+            raise MemberLost("no heartbeats")
+
+    async def rejoin(self) -> None:
+        """Have the partitions shared out anew: there are more. Only the group's leader makes that happen."""
+        await self.consumer._client.force_metadata_update()  # noqa: SLF001
+        self._coordinator.request_rejoin()
+
+    async def leave(self) -> None:
+        """Leave the group, so that the others get the partitions at once; afterwards the consumer is of no use.
+
+        Raises:
+            KafkaError, TimeoutError: the group was not told; it notices in 10 s.
+        """
+        coordinator = self._coordinator
+        if not coordinator._closing.done():  # noqa: SLF001
+            # Nothing joins any more: neither by itself, nor because the group says that it does not know us now.
+            coordinator._closing.set_result(None)  # noqa: SLF001
+        if coordinator.member_id == "":
+            await asyncio.wait([coordinator._coordination_task], timeout=JOINED_WITHIN)  # noqa: SLF001
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN):
+                await self._say_goodbye()
+        finally:
+            await _end_tasks(coordinator)
+
+    async def _say_goodbye(self) -> None:
+        coordinator = self._coordinator
+        if coordinator.member_id == "":
+            return
+        node = coordinator.coordinator_id
+        if node is None:
+            raise MemberLost("no coordinator is known")
+        request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
+        # On a connection of its own: a broker answers a join that is under way before it reads what follows.
+        answer = await self.consumer._client.send(node, request, group=ConnectionGroup.DEFAULT)  # noqa: SLF001
+        if answer.error_code:
+            raise for_code(answer.error_code)
+
+
+class _Quiet(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
+    """A subscription whose partitions are paused from the first moment, at a position that is never read from.
+
+    Without a position, the library would look up the committed offset, and fail where there is none.
+    """
+
+    def __init__(self, assigned: Callable[[Iterable[TopicPartition]], None]) -> None:
+        super().__init__()
+        self._assigned = assigned
+
+    def assign_from_subscribed(self, assignment: Iterable[TopicPartition]) -> None:
+        """Take what the group has given."""
+        super().assign_from_subscribed(assignment)
+        for partition in assignment:
+            self.pause(partition)
+            self.seek(partition, 0)
+        self._assigned(assignment)
+
+
+@contextlib.asynccontextmanager
+async def joining(
+    options: KafkaOptions, group: str, owner: Owner, on_assigned: Callable[[frozenset[int]], None]
+) -> AsyncIterator[Member]:
+    """A member that is joining the group under the name of ``owner``, who it tells everybody.
+
+    It stays in the group for 10 s after the end of the block, unless it has left: whoever joins under its name within
+    that time takes its place, and nobody else notices.
+
+    Raises:
+        KafkaError, TimeoutError: the cluster cannot be reached.
+    """
+    consumer = AIOKafkaConsumer(
+        **options.client_arguments(),
+        client_id=client_id(owner),
+        group_id=group,
+        group_instance_id=owner.server,
+        **MEMBER,
+    )
+    member = Member(consumer, on_assigned)
+    consumer._subscription = _Quiet(member.assigned)  # noqa: SLF001
+    async with opened(consumer):
+        consumer.subscribe([options.names.updates])
+        yield member
+
+
+async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401
+    """What the library's ``close()`` does not do once it is closing."""
+    # By itself, if it can in a moment: what is cut short while it connects leaves its connection open.
+    await asyncio.wait([coordinator._coordination_task], timeout=ENDED_WITHIN)  # noqa: SLF001
+    tasks = [coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task]  # noqa: SLF001
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=LEAVE_WITHIN)

@@ -1,0 +1,182 @@
+"""A bridge's place in its group, against a real broker: joining, staying whatever happens, leaving."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from bridge.membership import Membership
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.assignment import read_assignment
+from diem.kafka.options import KafkaOptions
+from diem.protocol.assignment import STABLE, Owner
+from tests.support.bridging import until, updates_topic
+
+ALL = frozenset(range(4))
+LOW, HIGH = frozenset({0, 1}), frozenset({2, 3})
+
+
+def owner(number: int) -> Owner:
+    return Owner(f"b{number:03d}", f"ws://internal-{number}/ws", f"ws://public-{number}/ws")
+
+
+@contextlib.asynccontextmanager
+async def member(options: KafkaOptions, number: int) -> AsyncIterator[Membership]:
+    """A place in the group, held; at the end it leaves."""
+    membership = Membership(options, options.names.z_group(1), owner(number))
+    running = asyncio.create_task(membership.run())
+    membership.hold()
+    try:
+        yield membership
+    finally:
+        membership.stop()
+        await running
+
+
+@pytest.fixture
+async def options(kafka_options: KafkaOptions) -> AsyncIterator[KafkaOptions]:
+    async with updates_topic(kafka_options):
+        yield kafka_options
+
+
+def inside(membership: Membership) -> Any:
+    """The client library's coordinator of a member."""
+    consumer: Any = membership.consumer
+    assert consumer is not None
+    return consumer._coordinator
+
+
+async def test_a_member_tells_everybody_who_it_is_and_what_it_owns(options: KafkaOptions) -> None:
+    async with member(options, 2) as second, member(options, 1) as first:
+        await until(lambda: (first.assigned, second.assigned) == (LOW, HIGH))
+        async with administering(options) as admin:
+            clone = await read_assignment(admin, first.group, options.names.updates)
+    assert clone.state == STABLE
+    assert clone.members == {"b001": owner(1), "b002": owner(2)}
+    assert clone.owners == {0: "b001", 1: "b001", 2: "b002", 3: "b002"}
+
+
+async def test_a_member_fetches_nothing_whether_or_not_there_are_committed_offsets(options: KafkaOptions) -> None:
+    async with updates_topic(options) as topic:
+        await topic.put(*(f"/{n}" for n in range(50)))
+        async with member(options, 1) as only:
+            for times in (1, 2):
+                await until(lambda: only.assignments == times)  # noqa: B023
+                assert only.consumer is not None
+                await only.consumer.commit({TopicPartition(topic.name, 0): 3})
+                # As long as a fetch takes that finds something.
+                await asyncio.sleep(1.0)
+                parts = [TopicPartition(topic.name, number) for number in ALL]
+                assert [only.consumer.highwater(part) for part in parts] == [None] * 4
+                assert not only.consumer._fetcher._records
+                inside(only).request_rejoin()
+
+
+async def test_a_member_that_never_polls_stays(options: KafkaOptions) -> None:
+    async with member(options, 1) as only:
+        await until(lambda: only.assigned == ALL)
+        assert only.consumer is not None
+        only.consumer._subscription._last_fetch_ended -= 30 * 86_400
+        async with member(options, 2) as other:
+            await until(lambda: (only.assigned, other.assigned) == (LOW, HIGH))
+        await until(lambda: only.assigned == ALL)
+        assert only.assignments == 3
+
+
+async def test_a_member_that_the_group_has_forgotten_joins_again_and_never_owns_nothing(options: KafkaOptions) -> None:
+    seen: list[frozenset[int] | None] = []
+    async with member(options, 1) as only:
+        only.on_changed = lambda: seen.append(only.assigned)
+        await until(lambda: only.assigned == ALL)
+        coordinator = inside(only)
+        request = LeaveGroupRequest(only.group, coordinator.member_id)
+        await coordinator._client.send(coordinator.coordinator_id, request)
+        await until(lambda: only.assignments == 2 and only.joined)
+        assert seen == [ALL, ALL]
+
+
+def _cancel_coordination(coordinator: Any) -> None:
+    coordinator._coordination_task.cancel()
+
+
+def _park(coordinator: Any) -> None:
+    """As an error does of which the library wants its user to take note."""
+    coordinator._pending_exception = RuntimeError("parked")
+
+
+@pytest.mark.parametrize("fault", [_cancel_coordination, _park])
+async def test_a_member_whose_tasks_do_nothing_any_more_is_replaced(
+    options: KafkaOptions, fault: Callable[[Any], None]
+) -> None:
+    async with member(options, 1) as first, member(options, 2) as broken:
+        await until(lambda: (first.assigned, broken.assigned) == (LOW, HIGH))
+        coordinator, assignments = inside(broken), (first.assignments, broken.assignments)
+        fault(coordinator)
+        await until(lambda: broken.assignments > assignments[1])
+        assert inside(broken) is not coordinator
+        assert (broken.assigned, broken.fault, first.assignments) == (HIGH, None, assignments[0])
+
+
+async def test_two_members_of_one_name_say_so_and_do_not_spin(options: KafkaOptions) -> None:
+    faults: set[str | None] = set()
+    async with member(options, 1) as one, member(options, 1) as other:
+        await until(lambda: one.assigned == other.assigned == ALL)
+        before, began = one.assignments + other.assignments, time.monotonic()
+
+        def said() -> bool:
+            faults.update((one.fault, other.fault))
+            return any(fault and "another bridge" in fault for fault in faults)
+
+        await until(said)
+        assert one.assignments + other.assignments - before <= 2 + 2 * (time.monotonic() - began)
+
+
+async def test_a_member_of_a_cluster_that_goes_away_keeps_what_it_has_and_leaves_in_time(
+    kafka_program: Program, tmp_path: Path
+) -> None:
+    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
+    await cluster.start()
+    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="x.", partitions=4, replication=1)
+    try:
+        async with updates_topic(options), member(options, 1) as only:
+            seen: list[frozenset[int] | None] = []
+            only.on_changed = lambda: seen.append(only.assigned)
+            await until(lambda: only.assigned == ALL)
+            cluster.kill(1)
+            await asyncio.sleep(2.0)
+            assert only.assigned == ALL
+            await cluster.restart(1)
+            async with member(options, 2) as other:
+                await until(lambda: (only.assigned, other.assigned) == (LOW, HIGH), 30)
+            await until(lambda: only.assigned == ALL)
+            assert None not in seen
+            os.kill(cluster.pid(1), signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+            began = time.monotonic()
+            only.stop()
+            await until(lambda: only.assigned is None)
+            assert time.monotonic() - began < 6.0
+        os.kill(cluster.pid(1), signal.SIGCONT)
+    finally:
+        with contextlib.suppress(KeyError, ProcessLookupError):
+            os.kill(cluster.pid(1), signal.SIGCONT)
+        await cluster.stop()
+
+
+async def test_who_joins_while_no_broker_answers_stops_at_once() -> None:
+    options = KafkaOptions("127.0.0.1:1", topic_prefix="x.")
+    async with member(options, 1) as nobody:
+        await until(lambda: nobody.fault is not None)
+        assert (nobody.joined, nobody.assigned) == (False, None)
+        began = time.monotonic()
+    assert time.monotonic() - began < 3.0

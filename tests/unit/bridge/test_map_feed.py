@@ -1,0 +1,179 @@
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bridge import map_feed as module
+from bridge.link import Link
+from bridge.map_feed import MapFeed
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import MapReader, MapRecord
+from diem.protocol import feed
+from diem.protocol.partition_map import HEAD_KEY, START_KEY, Entry, Head, MapBuilder, encode_entry, encode_head
+
+NAME = "x.partition-map/0"
+
+
+class Reader:
+    """What the topic holds, as the bridge's reader knows it."""
+
+    def __init__(self) -> None:
+        self.map = MapReader(KafkaOptions("nobody:1"))
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.map.records[key] = MapRecord(self.map.next, value)
+        self.map.next += 1
+
+
+class Wire:
+    """A link, and what was written to it."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[tuple[bytes, bytes]]]] = []
+        self.said: list[feed.Control] = []
+        connection = SimpleNamespace(paused=False, send_binary=self._binary, send_text=self._text)
+        self.connection = connection
+        self.link = Link(cast("Any", connection))
+
+    def _binary(self, data: bytes) -> None:
+        name, next_, records = feed.decode_batch(data)
+        assert name == NAME
+        self.batches.append((next_, [(record.endpoint, record.value) for record in records]))
+
+    def _text(self, data: bytes) -> None:
+        self.said.append(feed.decode(data))
+
+    @property
+    def keys(self) -> list[list[bytes]]:
+        return [[key for key, _ in records] for _, records in self.batches]
+
+    def built(self) -> MapBuilder:
+        builder = MapBuilder()
+        for _, records in self.batches:
+            for key, value in records:
+                builder.take(key, value)
+        return builder
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+async def feeding(reader: Reader, wire: Wire) -> AsyncIterator[MapFeed]:
+    made = MapFeed(wire.link, NAME, reader.map)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_nothing_is_said_before_the_map_is_known(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
+    reader.put(b"/a", encode_entry(Entry(1)))
+    feeding.changed()
+    await settled()
+    assert (wire.batches, wire.said, feeding.caught_up) == ([], [], False)
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert wire.keys == [[START_KEY, b"/a"]]
+    assert (wire.said, feeding.caught_up) == ([feed.CaughtUp(NAME)], True)
+
+
+async def test_the_head_is_last_whatever_was_written_after_it(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
+    reader.put(b"/a", encode_entry(Entry(1)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.put(b"ack/0", b"{}")
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert wire.keys == [[START_KEY, b"/a", b"ack/0", HEAD_KEY]]
+    assert wire.batches[0][0] == 3
+
+
+async def test_later_only_what_is_new_is_sent(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
+    reader.put(b"/a", encode_entry(Entry(1)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    reader.put(b"/a", None)
+    reader.put(b"/b", encode_entry(Entry(2)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 1)))
+    feeding.changed()
+    feeding.changed()
+    await settled()
+    assert wire.keys[1:] == [[b"/a", b"/b", HEAD_KEY]]
+    built = wire.built().map
+    assert built is not None
+    assert (built.head, built.entries) == (Head(4, 1), {b"/b": Entry(2)})
+    assert len(wire.said) == 1
+
+
+async def test_a_map_that_is_read_from_its_start_again_is_told_from_its_start_again(
+    reader: Reader, wire: Wire, feeding: MapFeed
+) -> None:
+    for n in range(3):
+        reader.put(b"/%d" % n, encode_entry(Entry(1)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 7)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    reader.map.records, reader.map.next, reader.map.caught_up = {}, 0, False
+    feeding.changed()
+    # More than before, so that its position alone does not tell.
+    for n in range(9):
+        reader.put(b"/new/%d" % n, encode_entry(Entry(2)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert wire.keys[1][0] == START_KEY
+    built = wire.built().map
+    assert built is not None
+    assert built.head == Head(4, 0)
+    assert set(built.entries) == {b"/new/%d" % n for n in range(9)}
+
+
+async def test_a_long_map_is_cut_and_counts_when_its_head_is_there(
+    reader: Reader, wire: Wire, feeding: MapFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_RECORDS", 10)
+    for n in range(25):
+        reader.put(b"/%d" % n, encode_entry(Entry(1)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert [len(keys) for keys in wire.keys] == [10, 10, 7]
+    assert [START_KEY in keys for keys in wire.keys] == [True, False, False]
+    built = wire.built().map
+    assert built is not None
+    assert len(built.entries) == 25
+
+
+async def test_what_a_paused_link_does_not_take_is_sent_when_it_does(
+    reader: Reader, wire: Wire, feeding: MapFeed
+) -> None:
+    wire.connection.paused = True
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert wire.batches == []
+    wire.connection.paused = False
+    wire.link.resumed()
+    await settled()
+    assert wire.keys == [[START_KEY, HEAD_KEY]]

@@ -1,0 +1,170 @@
+"""When a bridge is in its group; what a member does is in tests/integration/kafka/test_bridge_membership.py."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from bridge import membership as module
+from bridge.member import MemberLost
+from bridge.membership import Membership
+from diem.kafka.options import KafkaOptions
+from diem.protocol.assignment import Owner
+
+OWNER = Owner("b001", "ws://internal/ws", "ws://public/ws")
+
+
+class FakeMember:
+    """A member that is given a partition as soon as it joins."""
+
+    def __init__(self, world: "World", on_assigned: Callable[[frozenset[int]], None]) -> None:
+        self._world = world
+        self.consumer = None
+        self.generation = 1
+        self.rejoined = 0
+        on_assigned(frozenset({len(world.members)}))
+
+    def check(self) -> None:
+        if fault := self._world.faults.pop(0) if self._world.faults else None:
+            raise fault
+
+    async def leave(self) -> None:
+        self._world.left += 1
+        if self._world.deaf:
+            raise KafkaConnectionError
+
+
+class World:
+    """The group, as far as the membership sees it."""
+
+    def __init__(self) -> None:
+        self.members: list[FakeMember] = []
+        self.left = 0
+        self.ended = 0
+        self.faults: list[Exception] = []
+        self.deaf = False
+
+    @contextlib.asynccontextmanager
+    async def joining(
+        self, options: KafkaOptions, group: str, owner: Owner, on_assigned: Callable[[frozenset[int]], None]
+    ) -> AsyncIterator[FakeMember]:
+        self.members.append(FakeMember(self, on_assigned))
+        try:
+            yield self.members[-1]
+        finally:
+            self.ended += 1
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(module, "joining", made.joining)
+    monkeypatch.setattr(module, "GRACE", 0.15)
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(module, "RETRY_CAP", 0.02)
+    return made
+
+
+@pytest.fixture
+async def membership(world: World) -> AsyncIterator[Membership]:
+    made = Membership(KafkaOptions("nobody:1"), "z-1", OWNER)
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0)
+    yield made
+    made.stop()
+    await running
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_bridge_without_a_reader_is_in_no_group(world: World, membership: Membership) -> None:
+    await asyncio.sleep(0.05)
+    assert (world.members, membership.joined, membership.assigned) == ([], False, None)
+
+
+async def test_a_bridge_leaves_some_time_after_its_reader(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    loop = asyncio.get_running_loop()
+    released = loop.time()
+    membership.release()
+    await until(lambda: world.left)
+    assert 0.1 < loop.time() - released < 1.0
+    await until(lambda: membership.assigned is None)
+
+
+async def test_a_reader_that_is_there_again_in_time_changes_nothing(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    for _ in range(5):
+        membership.release()
+        await asyncio.sleep(0.05)
+        membership.hold()
+    await asyncio.sleep(0.25)
+    assert (len(world.members), world.left, membership.assigned) == (1, 0, frozenset({0}))
+
+
+async def test_time_runs_from_the_first_release(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    for _ in range(10):
+        membership.release()
+        await asyncio.sleep(0.03)
+    assert world.left == 1
+
+
+async def test_a_bridge_that_stops_leaves_at_once_and_joins_no_more(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    membership.stop()
+    await until(lambda: world.left)
+    membership.hold()
+    await asyncio.sleep(0.1)
+    assert (len(world.members), world.ended) == (1, 1)
+
+
+async def test_a_member_that_is_lost_is_replaced_without_leaving_and_its_partitions_are_kept_meanwhile(
+    world: World, membership: Membership
+) -> None:
+    owned: list[frozenset[int] | None] = []
+    membership.hold()
+    await until(lambda: membership.joined)
+    membership.on_changed = lambda: owned.append(membership.assigned)
+    world.faults.append(MemberLost("its task has ended"))
+    await until(lambda: not membership.joined)
+    assert (membership.assigned, membership.fault) == (frozenset({0}), "MemberLost its task has ended")
+    await until(lambda: len(world.members) == 2)
+    assert (world.left, owned, membership.fault) == (0, [frozenset({1})], None)
+
+
+async def test_any_fault_of_the_library_is_survived(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    world.faults += [KafkaConnectionError(), RuntimeError("nobody thought of it")]
+    await until(lambda: len(world.members) == 3 and membership.joined)
+
+
+async def test_a_group_that_cannot_be_told_is_left_all_the_same(world: World, membership: Membership) -> None:
+    world.deaf = True
+    membership.hold()
+    await until(lambda: membership.joined)
+    membership.release()
+    await until(lambda: world.ended)
+    await until(lambda: membership.assigned is None)
+    assert membership.fault is None
+    membership.hold()
+    await until(lambda: membership.joined)
+
+
+async def test_another_topic_is_joined_for_anew(world: World, membership: Membership) -> None:
+    membership.hold()
+    await until(lambda: membership.joined)
+    membership.begin_again()
+    await until(lambda: len(world.members) == 2 and membership.joined)
+    assert (world.left, membership.assigned) == (1, frozenset({1}))

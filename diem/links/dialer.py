@@ -1,4 +1,4 @@
-"""The dialling side of an internal link: connects, asks for the feed with the shared key, and dials again when lost."""
+"""The dialling side of an internal link: connects, and asks for a subprotocol with the shared key."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,11 +22,11 @@ class ClientConnection(Connection):
 
     __slots__ = ("opened",)
 
-    def __init__(self, url: str, authorization: str) -> None:
+    def __init__(self, url: str, authorization: str, *, subprotocol: str = feed.SUBPROTOCOL) -> None:
         super().__init__(
             ClientProtocol(
                 parse_uri(url),
-                subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
+                subprotocols=[Subprotocol(subprotocol)],
                 max_size=feed.MAX_BATCH_BYTES,
                 logger=QUIET,
             )

@@ -1,5 +1,6 @@
 """The internal end of a server for proxies: the client protocol without the limits, which act where the clients are."""
 
+import socket
 from secrets import token_hex
 from typing import Final
 
@@ -15,6 +16,9 @@ from diem.protocol.messages import MessageError
 PATH: Final = "/ws"
 SILENT_AFTER: Final = 75.0
 """Seconds without anything from a proxy, which pings each of its links at least every 25 s."""
+
+SEND_BUFFER: Final = 64 * 1024
+"""Of the kernel, as for clients: what is in it cannot be conflated when a proxy, or a client behind it, is slow."""
 
 
 class ProxyEnd:
@@ -54,6 +58,7 @@ class ProxyEnd:
     def opened(self, connection: InternalConnection) -> None:
         """A proxy has connected: it gets the welcome and the status as every client does."""
         edge, transport = self._edge, connection.transport
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         session = Session(transport.write, transport.writelines, edge.hub.accounts, exempt=True)
         self._sessions[connection] = session
         self._keeper.add(connection)

@@ -61,11 +61,11 @@ class Diem:
         self.pid = process.pid
         self.port = port
         self.feed = feed
-        self._internal = internal
+        self.internal = internal
 
     async def conflated(self) -> int:
         """Frames that were replaced by later ones before their client could take them."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._internal)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.internal)
         request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: {self.feed.key.header}\r\n\r\n"
         writer.write(request.encode())
         text = (await reader.read()).decode()

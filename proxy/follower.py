@@ -1,0 +1,325 @@
+"""Pure: at which servers a set of endpoints is subscribed, and where each goes when servers or the map change.
+
+In shared mode one follower follows for all clients, in passthrough mode each client has its own.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from diem.process.backoff import full_jitter
+from proxy.parties import Audience, Handle, Later, Servers
+from proxy.places import ANSWERED, AWAY, LEFT, Followed
+from proxy.routing import Router
+
+MAX_NAMES: Final = 1000
+"""Endpoints in one request to a server."""
+MAX_HOPS: Final = 3
+"""Hints followed one after the other before an endpoint waits."""
+RETRY_BASE: Final = 0.5
+RETRY_CAP: Final = 5.0
+PATIENCE: Final = 3.0
+"""Seconds without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
+LOOK_EVERY: Final = 0.5
+LEAVE_AFTER: Final = 5.0
+"""Seconds, and up to as many more, for which a server is not live before its endpoints go where the snapshot says."""
+
+
+class Follower:
+    """Keeps endpoints subscribed where the router says, at the new server before the old one is dropped."""
+
+    def __init__(
+        self, router: Router, servers: Servers, audience: Audience, later: Later, now: Callable[[], float]
+    ) -> None:
+        self._router = router
+        self._servers = servers
+        self._audience = audience
+        self._later = later
+        self._now = now
+        self._followed: dict[str, Followed] = {}
+        self._dead: set[str] = set()
+        self._troubled: dict[str, None] = {}
+        self._timer: Handle | None = None
+        self.used: Counter[str] = Counter()
+        """Server -> endpoints that have a place there; servers without any are not in it."""
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._followed)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._followed
+
+    def is_answered(self, name: str) -> bool:
+        """Whether a server has registered it and has not sent it away."""
+        followed = self._followed.get(name)
+        return followed is not None and ANSWERED in followed.places.values()
+
+    def is_stale(self, name: str) -> bool:
+        """Whether the audience was told that it is."""
+        followed = self._followed.get(name)
+        return followed is not None and followed.stale
+
+    @property
+    def stale(self) -> int:
+        """Endpoints that are stale."""
+        return sum(followed.stale for followed in self._followed.values())
+
+    # What the audience wants
+
+    def follow(self, names: Iterable[str]) -> None:
+        """Subscribe; what is followed already is asked for again, with what the audience knows now."""
+        for name in (names := list(names)):
+            if name not in self._followed:
+                self._followed[name] = Followed(self._route(name, None))
+        self._ask(names)
+
+    def unfollow(self, names: Iterable[str]) -> list[tuple[str, int]]:
+        """Unsubscribe; returns the servers that have not confirmed it yet, with the ids of the requests."""
+        leaving: dict[str, list[str]] = {}
+        for name in names:
+            followed = self._followed.pop(name, None)
+            self._troubled.pop(name, None)
+            for url in tuple(followed.places) if followed is not None else ():
+                if self._remove(followed, url) != AWAY:
+                    leaving.setdefault(url, []).append(name)
+        asked = [(url, self._servers.drop(url, gone)) for url, gone in leaving.items()]
+        return [(url, request_id) for url, request_id in asked if request_id is not None]
+
+    def suspect(self, names: Iterable[str]) -> None:
+        """Somebody has waited long enough for these: what has no answer is stale."""
+        self._judge([n for n in names if n in self._followed and not self.is_answered(n)], at_once=True)
+
+    def close(self) -> None:
+        """Nobody is followed any more."""
+        self._followed.clear()
+        self._troubled.clear()
+        self.used.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What servers say
+
+    def opened(self, url: str) -> None:
+        """A link is open: ask for everything that belongs there."""
+        self._dead.discard(url)
+        self._ask([n for n, f in self._followed.items() if f.places.get(url) == AWAY], at=url)
+
+    def lost(self, url: str) -> None:
+        """A link is gone. What has its home there waits for it, and is stale; what is hot goes elsewhere."""
+        self._died(url)
+        here = [name for name, followed in self._followed.items() if url in followed.places]
+        moving = []
+        for name in here:
+            followed = self._followed[name]
+            if followed.home == url:
+                followed.places[url] = AWAY
+                if self._route(name, followed) != url and self._is_hot(name):
+                    moving.append(name)
+            else:
+                self._remove(followed, url)
+        self._judge(here, at_once=True)
+        self._rehome(moving)
+
+    def subscribed(self, url: str, request_id: int, versions: Mapping[str, int | None]) -> None:
+        """A server has registered endpoints; what another request has asked for since is not answered by this."""
+        answered: dict[str, int | None] = {}
+        dropped: dict[str, list[str]] = {}
+        for name, version in versions.items():
+            followed = self._asked(name, url, request_id)
+            if followed is None:
+                continue
+            followed.places[url] = ANSWERED
+            followed.hops = followed.attempt = 0
+            followed.due = None
+            followed.behind = False
+            answered[name] = version
+            for other in [place for place in followed.places if place != url and followed.home == url]:
+                if self._remove(followed, other) != AWAY:
+                    dropped.setdefault(other, []).append(name)
+        for other, names in dropped.items():
+            self._servers.drop(other, names)
+        if answered:
+            self._audience.answered(answered)
+            self._judge(answered)
+
+    def refused(self, url: str, request_id: int, elsewhere: Mapping[str, str | None]) -> None:
+        """A server has not registered endpoints; it may know who has each."""
+        self._leave(url, {n: hint for n, hint in elsewhere.items() if self._asked(n, url, request_id) is not None})
+
+    def failed(self, url: str, request_id: int) -> None:
+        """A server has refused a request as a whole."""
+        self._leave(url, {n: None for n in self._followed if self._asked(n, url, request_id) is not None})
+
+    def moved(self, url: str, names: Iterable[str], hint: str | None) -> None:
+        """A server sends endpoints away."""
+        self._leave(url, {n: hint for n in names if n in self._followed and url in self._followed[n].places})
+
+    def status(self, url: str, names: Iterable[str] | None, *, live: bool) -> None:
+        """A server says whether it is current, as a whole or in some endpoints."""
+        if names is None:
+            if live == (url not in self._dead):
+                return
+            if live:
+                self._dead.discard(url)
+            else:
+                self._died(url)
+            self._judge([n for n, f in self._followed.items() if url in f.places], at_once=True)
+            return
+        here = [name for name in names if self.is_answered(name) and url in self._followed[name].places]
+        for name in here:
+            self._followed[name].behind = not live
+        self._judge(here, at_once=True)
+
+    def rerouted(self) -> None:
+        """There is another snapshot: what is elsewhere now moves; what nobody owns stays where it is."""
+        self._rehome(list(self._followed))
+
+    # How it goes on
+
+    def _route(self, name: str, followed: Followed | None) -> str | None:
+        current = followed.home if followed is not None else None
+        return self._router.owner(name, current=current, used=self.used, dead=self._dead)
+
+    def _is_hot(self, name: str) -> bool:
+        return self._router.is_hot(name)
+
+    def _rehome(self, names: Iterable[str]) -> None:
+        """Go where the router says, hints or not."""
+        moving = []
+        for name in names:
+            followed = self._followed[name]
+            home = self._route(name, followed)
+            if home is not None and (home != followed.home or home not in followed.places):
+                followed.home = home
+                moving.append(name)
+        self._settle_in(moving)
+
+    def _settle_in(self, names: Iterable[str]) -> None:
+        """Ask at new homes; one where it is subscribed already needs no answer any more."""
+        asking = []
+        dropped: dict[str, list[str]] = {}
+        for name in names:
+            followed = self._followed[name]
+            state = followed.places.get(followed.home or "", LEFT)
+            if state == LEFT:
+                asking.append(name)
+            elif state == ANSWERED:
+                for other in [place for place in followed.places if place != followed.home]:
+                    if self._remove(followed, other) != AWAY:
+                        dropped.setdefault(other, []).append(name)
+        for url, gone in dropped.items():
+            self._servers.drop(url, gone)
+        self._ask(asking)
+
+    def _ask(self, names: Iterable[str], *, at: str | None = None) -> None:
+        by_home: dict[str, list[str]] = {}
+        for name in (names := list(names)):
+            url = at or self._followed[name].home
+            if url is not None:
+                by_home.setdefault(url, []).append(name)
+        for url, asked in by_home.items():
+            for start in range(0, len(asked), MAX_NAMES):
+                part = asked[start : start + MAX_NAMES]
+                request_id = self._servers.ask(url, {name: self._audience.known(name) for name in part})
+                for name in part:
+                    followed = self._followed[name]
+                    self.used[url] += url not in followed.places
+                    followed.places[url] = AWAY if request_id is None else request_id
+        self._judge(names)
+
+    def _asked(self, name: str, url: str, request_id: int) -> Followed | None:
+        """The endpoint, if this is the newest request for it there."""
+        followed = self._followed.get(name)
+        return followed if followed is not None and followed.places.get(url) == request_id else None
+
+    def _leave(self, url: str, hints: Mapping[str, str | None]) -> None:
+        """Endpoints are not at a server: follow its hint, or the snapshot if it knows another, or wait."""
+        moving = []
+        for name, hint in hints.items():
+            followed = self._followed[name]
+            followed.places[url] = LEFT
+            if followed.home != url:
+                continue
+            followed.hops += 1
+            targets = (self._router.hinted(hint), self._route(name, followed)) if followed.hops <= MAX_HOPS else ()
+            target = next((target for target in targets if target not in {None, url}), None)
+            if target is not None:
+                followed.home = target
+                moving.append(name)
+            else:
+                self._postpone(followed)
+        self._settle_in(moving)
+        self._judge(hints)
+
+    def _postpone(self, followed: Followed) -> None:
+        followed.due = self._now() + full_jitter(followed.attempt, RETRY_BASE, RETRY_CAP)
+        followed.attempt += 1
+
+    def _remove(self, followed: Followed | None, url: str) -> int:
+        """Take an endpoint's place at a server away; returns its state."""
+        assert followed is not None  # noqa: S101 - it has places
+        self.used[url] -= 1
+        if not self.used[url]:
+            del self.used[url]
+        return followed.places.pop(url)
+
+    def _died(self, url: str) -> None:
+        if url not in self._dead:
+            self._dead.add(url)
+            wait = LEAVE_AFTER * (1 + random.random())  # noqa: S311 - spreads proxies, is no secret
+            self._later(wait, lambda: self._abandon(url))
+
+    def _abandon(self, url: str) -> None:
+        if url in self._dead:
+            self._rehome([name for name, followed in self._followed.items() if followed.home == url])
+
+    # Whether somebody answers
+
+    def _judge(self, names: Iterable[str], *, at_once: bool = False) -> None:
+        """Tell the audience what has become stale or fresh; watch what nobody answers for."""
+        stale, fresh = [], []
+        now = self._now()
+        for name in names:
+            followed = self._followed[name]
+            if followed.serves(self._dead):
+                followed.since = None
+                if followed.due is None:
+                    self._troubled.pop(name, None)
+                if followed.stale:
+                    followed.stale = False
+                    fresh.append(name)
+                continue
+            if followed.since is None:
+                followed.since = now
+            self._troubled[name] = None
+            if not followed.stale and (at_once or now - followed.since >= PATIENCE):
+                followed.stale = True
+                stale.append(name)
+        if self._troubled and self._timer is None:
+            self._timer = self._later(LOOK_EVERY, self._look)
+        if stale:
+            self._audience.stale(stale)
+        if fresh:
+            self._audience.fresh(fresh)
+
+    def _look(self) -> None:
+        """Look for servers again where it is time."""
+        self._timer = None
+        now = self._now()
+        due = []
+        for name in self._troubled:
+            followed = self._followed[name]
+            if followed.home is None and followed.due is None:
+                self._postpone(followed)
+            elif followed.due is not None and followed.due <= now:
+                followed.due = None
+                followed.hops = 0
+                followed.home = self._route(name, followed) or followed.home
+                due.append(name)
+        self._settle_in(due)
+        self._judge(list(self._troubled))

@@ -1,0 +1,106 @@
+"""Wires a proxy: the edge, the links to servers, the watch of the metadata service, and an orderly end."""
+
+import asyncio
+import gc
+import os
+import time
+
+from diem import __version__
+from diem.links.acceptor import Listener
+from diem.links.edge import Edge, EdgeRules
+from diem.links.gate import Gate, gate_rules
+from diem.links.internal import InternalListener
+from diem.process import metrics
+from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
+from diem.process.lifecycle import Lifecycle
+from diem.process.listeners import bind, check_bind
+from proxy import counters
+from proxy.allowed import Allowed
+from proxy.line import Dialler
+from proxy.passthrough import Passthrough
+from proxy.proxy import Client, Proxy
+from proxy.relay import Relay
+from proxy.routing import Router
+from proxy.settings import Settings
+from proxy.shared import Shared
+from proxy.standing import Standing
+from proxy.watch import Watch
+
+LOOK_EVERY = 1.0
+SEND_BUFFER = 64 * 1024
+
+
+async def main(settings: Settings, life: Lifecycle) -> None:
+    """Serve clients until asked to stop, then let them go."""
+    started = time.monotonic()
+    name = settings.process_name
+    key = SharedKey.load(settings.internal_key_file)
+    hub = Relay(limit=settings.subscriptions)
+    clock, later = SystemClock(), asyncio.get_running_loop().call_later
+    dialler = Dialler(key)
+    standing = Standing(dialler)
+    router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
+    service: Shared | Passthrough
+    if settings.mode == "shared":
+        service = Shared(hub, router, standing, clock, later, limit=settings.subscriptions)
+    else:
+        service = Passthrough(
+            hub.accounts, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
+        )
+    standing.receiver = service
+    edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings), service)
+    proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
+    watch = Watch(settings.metadata_urls, key, proxy.take)
+
+    # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
+    check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
+    public = Listener(bind(settings.host, settings.port), lambda: Client(edge, service.remind), send_buffer=SEND_BUFFER)
+    internal = InternalListener(
+        settings.internal_host,
+        settings.internal_port,
+        key=key,
+        ready=proxy.why_not_ready,
+        status=lambda: {
+            "process": name,
+            "pid": os.getpid(),
+            "version": __version__,
+            "mode": settings.mode,
+            "uptime_seconds": round(time.monotonic() - started, 1),
+            **proxy.status(),
+        },
+    )
+    forget = metrics.register(lambda: counters.samples(proxy))
+    await internal.start()
+    await public.start()
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    async with asyncio.TaskGroup() as tasks:
+        works = [watch.run(), standing.run(), edge.wheel.run(), _look(proxy)]
+        if isinstance(service, Passthrough):
+            works.append(service.wheel.run())
+        running = [tasks.create_task(work) for work in works]
+        await life.stopping.wait()
+        public.stop()
+        await edge.drain(life.drain_seconds)
+        for task in running:
+            task.cancel()
+    dialler.stop()
+    internal.stop()
+    forget()
+
+
+async def _look(proxy: Proxy) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        proxy.look()
+
+
+def _edge_rules(settings: Settings) -> EdgeRules:
+    return EdgeRules(
+        server=settings.process_name,
+        mode="z-proxy",
+        subscriptions=settings.subscriptions,
+        drain_seconds=settings.drain_seconds,
+    )

@@ -1,0 +1,221 @@
+"""Passthrough mode, one client: its own links to the servers that it needs, whose updates it gets as they are."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from diem.fanout.frames import text_frame
+from diem.fanout.session import Accounts, Session
+from diem.links.edge_connection import EdgeConnection
+from diem.process.clock import Clock
+from diem.protocol import messages
+from proxy import said
+from proxy.follower import Follower
+from proxy.frames import frames_of
+from proxy.line import Line
+from proxy.parties import Later
+from proxy.requests import Request, Requests
+from proxy.routing import Router
+from proxy.shared import follow_up
+from proxy.telling import say_status
+from proxy.upstream import Receiver
+
+GRACE: Final = 10.0
+"""Seconds for which a link without subscriptions is kept: the client may come back to that server."""
+
+
+class _Leaving:
+    """An ``unsubscribe`` that servers are to confirm, so that nothing follows the reply."""
+
+    __slots__ = ("request", "waiting")
+
+    def __init__(self, request: messages.Unsubscribe, waiting: set[tuple[str, int]]) -> None:
+        self.request = request
+        self.waiting = waiting
+
+
+class Passenger:
+    """Follows for one client (it is the ``Audience``), over lines of its own (``Servers``, and their ``Receiver``).
+
+    What is held for it: the names and known versions of its subscriptions, and what waits for answers.
+    """
+
+    def __init__(
+        self,
+        client: EdgeConnection,
+        *,
+        accounts: Accounts,
+        router: Router,
+        clock: Clock,
+        later: Later,
+        make_line: Callable[[str, Receiver, Session], Line],
+        drop_line: Callable[[Line], None],
+    ) -> None:
+        self._client = client
+        self._session = client.session
+        self._accounts = accounts
+        self._clock = clock
+        self._later = later
+        self._make_line = make_line
+        self._drop_line = drop_line
+        self._lines: dict[str, Line] = {}
+        self._wanted: dict[str, int] = {}
+        self._leaving: dict[tuple[str, int], _Leaving] = {}
+        self._tidying = False
+        self.follower = Follower(router, self, self, later, clock.monotonic)
+        self.requests = Requests(self._answer, self.follower.suspect, later, together=0.0)
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for servers."""
+        return self.requests.pending(self._client) + len({id(leaving) for leaving in self._leaving.values()})
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        """Endpoint -> version that the client said it held."""
+        return self._wanted
+
+    @property
+    def lines(self) -> Mapping[str, Line]:
+        """Server -> its line."""
+        return self._lines
+
+    def subscribe(self, request: Request) -> None:
+        """Take the names that the request waits for."""
+        self._wanted.update({name: request.known[name] for name in request.waiting})
+        self.requests.add(request)
+        self.follower.follow(sorted(request.waiting))
+
+    def unsubscribe(self, request: messages.Unsubscribe) -> None:
+        """Reply when every server concerned has confirmed, or its link is gone."""
+        self.requests.cancel(self._client, request.endpoints)
+        for name in request.endpoints:
+            self._wanted.pop(name, None)
+        leaving = _Leaving(request, set(self.follower.unfollow(request.endpoints)))
+        self._leaving.update(dict.fromkeys(leaving.waiting, leaving))
+        self._confirm(leaving)
+        self._tidy()
+
+    def block(self, *, blocked: bool) -> None:
+        """Read from its servers, or not: they conflate meanwhile."""
+        for line in self._lines.values():
+            if line.link is not None and not line.link.transport.is_closing():
+                (line.link.transport.pause_reading if blocked else line.link.transport.resume_reading)()
+
+    def remind(self) -> None:
+        """After a status that speaks for all: what is stale nevertheless."""
+        self.stale([name for name in self._wanted if self.follower.is_stale(name)])
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.requests.drop(self._client)
+        self.follower.close()
+        self._leaving.clear()
+        for line in self._lines.values():
+            self._drop_line(line)
+        self._lines.clear()
+
+    # Servers
+
+    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
+        """Over the line to a server; a first subscription opens it."""
+        line = self._lines.get(url)
+        if line is None:
+            self._lines[url] = self._make_line(url, self, self._session)
+            return None
+        return line.link.subscribe(known) if line.link is not None else None
+
+    def drop(self, url: str, names: list[str]) -> int | None:
+        """Over the line to a server, if it is open."""
+        self._tidy()
+        line = self._lines.get(url)
+        return line.link.unsubscribe(names) if line is not None and line.link is not None else None
+
+    # Audience
+
+    def known(self, name: str) -> int | None:
+        """What the client said it holds; what it was told since it drops when it is told again."""
+        return self._wanted.get(name) or None
+
+    def answered(self, versions: Mapping[str, int | None]) -> None:
+        """Relay the part of a request that this answers; a reply to a request of the proxy's own answers nobody's."""
+        self.requests.answered(versions)
+
+    def stale(self, names: list[str]) -> None:
+        """Tell the client of what it was answered for."""
+        self._say(names, live=False)
+
+    def fresh(self, names: list[str]) -> None:
+        """Tell the client that it is over."""
+        self._say(names, live=True)
+
+    def _say(self, names: list[str], *, live: bool) -> None:
+        told = [name for name in names if name not in self.requests]
+        if told:
+            say_status(self._client, told, self._clock, live=live)
+
+    def _answer(self, request: Request) -> None:
+        ready, rejected = request.take()
+        self._client.respond(messages.subscribed(request.id, ready, rejected))
+        stale = [name for name in ready if self.follower.is_stale(name)]
+        if stale:
+            say_status(self._client, stale, self._clock, live=False)
+
+    # Receiver
+
+    def opened(self, url: str) -> None:
+        """Ask for all that belongs there."""
+        if self._session.blocked:
+            self.block(blocked=True)
+        self.follower.opened(url)
+
+    def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - whose they are makes no difference
+        """Relay: one write, or one look at each when the client is blocked."""
+        self._accounts.offered += frames
+        if self._session.blocked:
+            self._session.send_many(frames_of(data))
+        else:
+            self._session.send(data)
+
+    def heard(self, url: str, message: said.Said) -> None:
+        """Whatever else a server says."""
+        match message:
+            case said.Unsubscribed():
+                leaving = self._leaving.pop((url, message.id), None)
+                if leaving is not None:
+                    leaving.waiting.discard((url, message.id))
+                    self._confirm(leaving)
+            case said.Resync():
+                for name in message.endpoints:
+                    if name in self._wanted:
+                        self._accounts.offered += 1
+                        self._session.send(text_frame(messages.resync([name])))
+            case _:
+                follow_up(self.follower, url, message)
+
+    def lost(self, url: str) -> None:
+        """What is there is stale; nothing more comes from there."""
+        self.follower.lost(url)
+        for key in [key for key in self._leaving if key[0] == url]:
+            leaving = self._leaving.pop(key)
+            leaving.waiting.discard(key)
+            self._confirm(leaving)
+
+    def _confirm(self, leaving: _Leaving) -> None:
+        if not leaving.waiting:
+            for name in leaving.request.endpoints:
+                if name not in self._wanted:
+                    self._session.forget(name.encode(errors="replace"))
+            self._client.respond(messages.unsubscribed(leaving.request.id, leaving.request.endpoints))
+
+    # Links that nothing needs
+
+    def _tidy(self) -> None:
+        if not self._tidying:
+            self._tidying = True
+            self._later(GRACE, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._tidying = False
+        needed = self.follower.used.keys() | {url for url, _ in self._leaving}
+        for url in self._lines.keys() - needed:
+            self._drop_line(self._lines.pop(url))

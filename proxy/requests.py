@@ -1,0 +1,152 @@
+"""Pure: subscribe requests of clients that wait for servers to answer, each endpoint of them on its own."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from diem.protocol.messages import Refusal
+from proxy.parties import Handle, Later
+
+if TYPE_CHECKING:
+    from diem.links.edge_connection import EdgeConnection
+
+ANSWER_WITHIN: Final = 3.0
+"""Seconds after which a client is answered without the servers that are still to answer."""
+TOGETHER: Final = 0.1
+"""Seconds for which answers wait for each other, so that a client gets one where one is possible."""
+MAX_PENDING: Final = 32
+"""Requests of one client that may wait; more are refused with ``limit``."""
+
+
+class Request:
+    """One ``subscribe``, as far as it has not been answered."""
+
+    __slots__ = ("client", "id", "known", "ready", "rejected", "timers", "waiting")
+
+    def __init__(self, client: "EdgeConnection", request_id: int, known: Mapping[str, int]) -> None:
+        self.client = client
+        self.id = request_id
+        self.known = known
+        """The versions that the client says it holds."""
+        self.ready: dict[str, int | None] = {}
+        self.rejected: dict[str, Refusal] = {}
+        self.waiting: set[str] = set()
+        self.timers: list[Handle] = []
+
+    def take(self) -> tuple[dict[str, int | None], dict[str, Refusal]]:
+        """What is to be answered now; it will not be answered again."""
+        ready, self.ready = self.ready, {}
+        rejected, self.rejected = self.rejected, {}
+        return ready, rejected
+
+
+class Requests:
+    """The requests that wait. ``answer`` sends what :meth:`Request.take` gives; it is not called for nothing.
+
+    Args:
+        answer: sends an answer; called as often as parts of a request become ready.
+        late: some names have waited too long; called before they are answered with None.
+        later: the timer.
+        together: seconds that parts wait for each other.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request], None],
+        late: Callable[[Iterable[str]], None],
+        later: Later,
+        together: float = TOGETHER,
+    ) -> None:
+        self._answer = answer
+        self._late = late
+        self._later = later
+        self._together = together
+        self._by_name: dict[str, dict[Request, None]] = {}
+        self._by_client: dict[EdgeConnection, dict[Request, None]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether somebody has not been answered for an endpoint."""
+        return name in self._by_name
+
+    def pending(self, client: "EdgeConnection") -> int:
+        """Requests of a client that wait."""
+        return len(self._by_client.get(client, ()))
+
+    def names(self, client: "EdgeConnection") -> set[str]:
+        """Endpoints for which a client has not been answered."""
+        return {name for request in self._by_client.get(client, ()) for name in (*request.waiting, *request.ready)}
+
+    def add(self, request: Request) -> None:
+        """A new request: answered at once when it waits for nothing."""
+        if not request.waiting:
+            self._answer(request)
+            return
+        self._by_client.setdefault(request.client, {})[request] = None
+        for name in (*request.waiting, *request.ready):
+            self._by_name.setdefault(name, {})[request] = None
+        request.timers.append(self._later(ANSWER_WITHIN, lambda: self._give_up(request)))
+        if self._together:
+            request.timers.append(self._later(self._together, lambda: self._flush(request)))
+
+    def answered(self, versions: Mapping[str, int | None]) -> None:
+        """Servers have answered for these endpoints."""
+        touched: dict[Request, None] = {}
+        for name, version in versions.items():
+            for request in self._by_name.get(name, ()):
+                if name in request.waiting:
+                    request.waiting.discard(name)
+                    request.ready[name] = version
+                    touched[request] = None
+        for request in touched:
+            if not request.waiting or not self._together:
+                self._flush(request)
+
+    def cancel(self, client: "EdgeConnection", names: Iterable[str]) -> None:
+        """A client does not want these after all: what waits for them is answered before that is confirmed."""
+        unwanted = set(names)
+        for request in list(self._by_client.get(client, ())):
+            for name in unwanted & request.waiting:
+                request.waiting.discard(name)
+                request.ready[name] = None
+            if unwanted & request.ready.keys():
+                self._flush(request)
+
+    def drop(self, client: "EdgeConnection") -> set[str]:
+        """A client is gone; returns what it was not answered for."""
+        names = self.names(client)
+        for request in self._by_client.pop(client, ()):
+            for name in (*request.waiting, *request.ready):
+                self._forget(request, name)
+            self._stop(request)
+        return names
+
+    def _flush(self, request: Request) -> None:
+        """Answer what is ready."""
+        if not request.waiting:
+            self._stop(request)
+            of_client = self._by_client.get(request.client, {})
+            of_client.pop(request, None)
+            if not of_client:
+                self._by_client.pop(request.client, None)
+        if request.ready or request.rejected:
+            for name in request.ready:
+                self._forget(request, name)
+            self._answer(request)
+
+    def _give_up(self, request: Request) -> None:
+        late = sorted(request.waiting)
+        self._late(late)
+        request.ready.update(dict.fromkeys(late))
+        request.waiting.clear()
+        self._flush(request)
+
+    def _forget(self, request: Request, name: str) -> None:
+        requests = self._by_name.get(name)
+        if requests is not None:
+            requests.pop(request, None)
+            if not requests:
+                del self._by_name[name]
+
+    def _stop(self, request: Request) -> None:
+        for timer in request.timers:
+            timer.cancel()
+        request.timers.clear()

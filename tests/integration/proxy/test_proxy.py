@@ -1,0 +1,334 @@
+"""Unmodified clients before a real proxy, real servers behind it: both modes keep the contract of one server."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.integration.proxy.group import Listener, System, proxied
+
+both = pytest.mark.parametrize("mode", ["shared", "passthrough"])
+
+
+def subscribe(*names: str, known: int | None = None, id_: int = 1) -> dict[str, Any]:
+    return {"type": "subscribe", "id": id_, "endpoints": dict.fromkeys(names, known)}
+
+
+def unsubscribe(*names: str, id_: int = 2) -> dict[str, Any]:
+    return {"type": "unsubscribe", "id": id_, "endpoints": list(names)}
+
+
+async def subscribed(client: Listener, *names: str, known: int | None = None, id_: int = 1) -> dict[str, int | None]:
+    """Subscribe, and put the parts of the answer together."""
+    await client.say(subscribe(*names, known=known, id_=id_))
+    found: dict[str, int | None] = {}
+    between = []
+    while len(found) < len(names):
+        message = await client.hear()
+        if message["type"] == "subscribed":
+            assert message["id"] == id_
+            found |= message["endpoints"]
+        else:
+            between.append(message)
+    client.kept += between
+    return found
+
+
+async def updates(client: Listener, *names: str) -> dict[str, int]:
+    """The newest version of each, after at least one of each."""
+    found: dict[str, int] = {}
+    while set(names) - set(found):
+        message = await client.hear()
+        if message["type"] == "update":
+            found[message["endpoint"]] = message["version"]
+    return found
+
+
+async def reach(client: Listener, name: str, version: int) -> None:
+    """Wait until an endpoint is at a version."""
+    async with asyncio.timeout(15):
+        while True:
+            message = await client.hear(within=15)
+            if message["type"] == "update" and message["endpoint"] == name and message["version"] == version:
+                return
+
+
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def told(client: Listener, *, live: bool, name: str, within: float = 10.0) -> None:
+    """Wait for a status of one endpoint."""
+    async with asyncio.timeout(within):
+        while True:
+            message = await client.hear(status=True, within=within)
+            if message["type"] == "status" and message["live"] is live and name in message.get("endpoints", ()):
+                return
+
+
+@both
+async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client:
+        (a,), (b,) = system.group.names(0), system.group.names(1)
+        first = system.group.put(a)
+        assert await subscribed(client, a, b) == {a: first, b: None}
+        assert await updates(client, a) == {a: first}
+        version = system.group.put(a, b)
+        assert await updates(client, a, b) == {a: version - 1, b: version}
+        status = await system.status()
+        assert status["upstreams"] == (2 if mode == "shared" else 4)
+        await client.say(unsubscribe(a))
+        assert await client.hear() == {"type": "unsubscribed", "id": 2, "endpoints": [a]}
+        system.group.put(a)
+        version = system.group.put(b)
+        assert await updates(client, b) == {b: version}
+
+
+@both
+async def test_what_a_client_knows_is_not_told_again_and_gone_is_handed_on(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client:
+        (name,) = system.group.names(0)
+        version = system.group.put(name)
+        if mode == "passthrough":
+            assert await subscribed(client, name, known=version) == {name: version}
+            assert await client.hears_nothing()
+        async with system.client() as other:
+            assert await subscribed(other, name) == {name: version}
+            assert await updates(other, name) == {name: version}
+            await client.say(subscribe(name, known=version, id_=3))
+            assert (await client.hear())["endpoints"] == {name: version}
+            assert await client.hears_nothing()
+            gone = system.group.put(name, gone=True)
+            for one in (client, other):
+                message = await one.hear()
+                assert (message["version"], message["gone"]) == (gone, True)
+
+
+@both
+async def test_a_client_that_knows_less_is_told_what_the_proxy_retains(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as first, system.client() as second:
+        (name,) = system.group.names(0)
+        version = system.group.put(name)
+        await subscribed(first, name, known=version)
+        assert await subscribed(second, name) == {name: version}
+        assert await updates(second, name) == {name: version}
+
+
+@both
+async def test_bad_names_and_too_many_are_refused_at_the_proxy(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode, subscriptions=2) as system, system.client() as client:
+        a, b, c = system.group.names(0, 3)
+        answer = await client.ask(subscribe(a, "bad name", b, c))
+        assert answer["endpoints"].keys() == {a, b}
+        assert {name: why["code"] for name, why in answer["rejected"].items()} == {"bad name": "bad_name", c: "limit"}
+        assert (await client.ask({"type": "subscribe", "id": 5, "endpoints": {"bad": None}}))["rejected"].keys() == {
+            "bad"
+        }
+        assert (await client.ask({"type": "subscribe", "id": 6, "endpoints": {}}))["endpoints"] == {}
+        assert (await client.ask(b"{"))["code"] == "bad_json"
+        assert (await client.ask(unsubscribe("/not/subscribed")))["type"] == "unsubscribed"
+
+
+@both
+async def test_resync_is_handed_on_to_subscribers_only(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
+        a, b = system.group.names(0, 2)
+        await subscribed(client, a)
+        await subscribed(other, b)
+        system.group.resync(a)
+        assert await client.hear() == {"type": "resync", "endpoints": [a]}
+        assert await other.hears_nothing()
+
+
+@both
+async def test_endpoints_follow_their_partition_to_another_server(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client:
+        group = system.group
+        (name,) = group.names(0)
+        await subscribed(client, name)
+        group.assign(dict.fromkeys(group.assigned, 1))
+        group.tell()
+        await until(lambda: _subscriptions(system, 1, 1))
+        await reach(client, name, group.put(name))
+
+
+@both
+async def test_the_hint_of_a_server_is_followed_before_the_metadata_service_knows(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system:
+        group = system.group
+        (name,) = group.names(0)
+        group.assign(dict.fromkeys(group.assigned, 1))
+        async with system.client() as client:
+            assert await subscribed(client, name) == {name: None}
+            await reach(client, name, group.put(name))
+
+
+async def _subscriptions(system: System, server: int, count: int) -> bool:
+    return bool((await system.server_status(server))["subscriptions"] == count)
+
+
+@both
+async def test_a_lost_server_makes_only_its_endpoints_stale_and_they_recover(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
+        group = system.group
+        (a,), (b,) = group.names(0), group.names(1)
+        await subscribed(client, a, b)
+        await subscribed(other, b)
+        await group.stop_server(0)
+        await told(client, live=False, name=a)
+        version = group.put(a, b)
+        assert await updates(client, b) == {b: version}
+        assert await updates(other, b) == {b: version}
+        await group.start_server(0)
+        await told(client, live=True, name=a)
+        await reach(client, a, group.put(a))
+        assert not (await system.status())["stale"]
+        assert await other.hears_nothing()
+
+
+@both
+async def test_a_subscription_at_a_server_that_is_away_is_answered_with_null_and_stale(
+    tmp_path: Path, mode: str
+) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client:
+        group = system.group
+        (a,), (b,) = group.names(0), group.names(1)
+        version = group.put(a, b)
+        await group.stop_server(0)
+        started = asyncio.get_running_loop().time()
+        assert await subscribed(client, b) == {b: version}
+        assert asyncio.get_running_loop().time() - started < 2
+        assert await subscribed(client, a, id_=4) == {a: None}
+        await told(client, live=False, name=a)
+        assert 2.5 < asyncio.get_running_loop().time() - started < 6
+        await group.start_server(0)
+        await reach(client, a, version - 1)
+
+
+@both
+async def test_a_hot_endpoint_leaves_a_server_that_is_away(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode, hot=("/hot",)) as system, system.client() as client:
+        group = system.group
+        await subscribed(client, "/hot")
+        at = 0 if await _subscriptions(system, 0, 1) else 1
+        await group.stop_server(at)
+        await until(lambda: _subscriptions(system, 1 - at, 1))
+        await reach(client, "/hot", group.put("/hot"))
+
+
+@both
+async def test_without_the_metadata_service_everything_goes_on(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system:
+        group = system.group
+        group.watch.stop()
+        await until(lambda: _metadata(system, connected=False))
+        async with system.client() as client:
+            names = [*group.names(0), *group.names(1)]
+            await subscribed(client, *names)
+            version = group.put(*names)
+            assert (await updates(client, *names))[names[-1]] == version
+        await group.watch.start()
+        await until(lambda: _metadata(system, connected=True))
+
+
+async def _metadata(system: System, *, connected: bool) -> bool:
+    return (await system.status())["metadata"] is connected
+
+
+async def test_before_the_first_snapshot_clients_are_refused(tmp_path: Path) -> None:
+    async with proxied(tmp_path, told=False) as system:
+        await until(lambda: _metadata(system, connected=True))
+        with pytest.raises(InvalidStatus) as refused:
+            async with system.client():
+                pass
+        assert refused.value.response.status_code == 503
+        system.group.tell()
+        await until(lambda: _ready(system))
+        async with system.client() as client:
+            assert await subscribed(client, "/a") == {"/a": None}
+
+
+async def _ready(system: System) -> bool:
+    return bool((await system.status())["ready"])
+
+
+@both
+async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode, told=False, allowed=["127.0.0.0/8:1"]) as system:
+        system.group.tell()
+        await until(lambda: _ready(system))
+        status = await system.status()
+        assert (status["servers"], status["servers_refused"]) == ([], 2)
+        async with system.client() as client:
+            (name,) = system.group.names(0)
+            assert await subscribed(client, name) == {name: None}
+            for number in (0, 1):
+                assert (await system.server_status(number))["proxies"] == 0
+
+
+@both
+async def test_when_clients_have_left_nothing_stays(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system:
+        names = [*system.group.names(0, 3), *system.group.names(1, 3)]
+        async with system.client() as one, system.client() as two:
+            await subscribed(one, *names)
+            await subscribed(two, *names[:3])
+            assert (await system.status())["subscriptions"] == 9
+        for number in (0, 1):
+            await until(lambda number=number: _subscriptions(system, number, 0))  # type: ignore[misc]
+        status = await system.status()
+        assert (status["clients"], status["subscriptions"], status["endpoints"], status["upstreams"]) == (0, 0, 0, 2)
+
+
+@both
+async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(tmp_path: Path, mode: str) -> None:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+    async with proxied(tmp_path, mode) as system:
+        sock.connect(("127.0.0.1", system.settings.port))
+        async with system.client(sock=sock) as client:
+            names = system.group.names(0, 20)
+            await subscribed(client, *names)
+            client.connection.transport.pause_reading()
+            for _ in range(300):
+                system.group.put(*names)
+                await asyncio.sleep(0.002)
+            last = system.group.put(*names)
+            await asyncio.sleep(0.3)
+            client.connection.transport.resume_reading()
+            found: dict[str, int] = {}
+            received = 0
+            while set(found.values()) != set(range(last - 19, last + 1)):
+                message = await client.hear()
+                if message["type"] == "update":
+                    assert message["version"] > found.get(message["endpoint"], 0)
+                    found[message["endpoint"]] = message["version"]
+                    received += 1
+            assert received < 300 * 20
+
+
+@both
+async def test_a_proxy_that_stops_lets_its_clients_go_with_1012(tmp_path: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system, system.client() as client:
+        await subscribed(client, *system.group.names(0))
+        system.life.stop("test")
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await client.hear()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+
+
+async def test_passthrough_refuses_what_needs_more_links_than_allowed(tmp_path: Path) -> None:
+    async with proxied(tmp_path, "passthrough", upstreams=1) as system, system.client() as client:
+        (a,), (b,) = system.group.names(0), system.group.names(1)
+        await subscribed(client, a)
+        answer = await client.ask(subscribe(b, id_=7))
+        assert (answer["type"], answer["code"], answer["id"]) == ("error", "limit", 7)
+        await reach(client, a, system.group.put(a))

@@ -1,0 +1,239 @@
+"""One client in passthrough mode: its own links, and nothing but bytes from them."""
+
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from diem.fanout.frames import text_frame
+from diem.fanout.session import Accounts, Session
+from diem.links.edge_connection import EdgeConnection
+from diem.process.clock import ManualClock
+from diem.protocol import messages
+from diem.protocol.messages import Unsubscribe
+from diem.protocol.update import encode
+from proxy import said
+from proxy.line import Line
+from proxy.passenger import GRACE, Passenger
+from proxy.requests import Request
+from tests.unit.proxy.world import START, Timers, World, name_of
+
+A, A2, B = name_of(0), name_of(0, 1), name_of(1)
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Link:
+    """As ``Upstream``."""
+
+    def __init__(self) -> None:
+        self.transport = Transport()
+        self.asked: list[tuple[str, Any]] = []
+
+    def subscribe(self, known: dict[str, int | None]) -> int:
+        self.asked.append(("subscribe", dict(known)))
+        return len(self.asked)
+
+    def unsubscribe(self, names: list[str]) -> int:
+        self.asked.append(("unsubscribe", names))
+        return len(self.asked)
+
+
+class FakeLine:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.link: Link | None = None
+        self.stopped = False
+
+
+class Ride:
+    """A passenger, its client and its lines."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers(self.clock)
+        self.accounts = Accounts()
+        self.written: list[bytes] = []
+        self.session = Session(self.written.append, self.written.extend, self.accounts)
+        self.lines: dict[str, FakeLine] = {}
+        world = World().start()
+        self.urls = {name: world.server_of(name).url for name in (A, A2, B)}
+        self.passenger = Passenger(
+            cast("EdgeConnection", self),
+            accounts=self.accounts,
+            router=world.router,
+            clock=self.clock,
+            later=self.timers.later,
+            make_line=self._make,
+            drop_line=lambda line: setattr(line, "stopped", True),
+        )
+
+    def _make(self, url: str, *_: object) -> Line:
+        self.lines[url] = FakeLine(url)
+        return cast("Line", self.lines[url])
+
+    def respond(self, reply: bytes) -> None:
+        self.written.append(text_frame(reply))
+
+    def subscribe(self, request_id: int, **known: int) -> None:
+        names = {"A": A, "A2": A2, "B": B}
+        request = Request(cast("EdgeConnection", self), request_id, {names[n]: v for n, v in known.items()})
+        request.waiting |= request.known.keys()
+        self.passenger.subscribe(request)
+
+    def unsubscribe(self, request_id: int, *names: str) -> None:
+        self.passenger.unsubscribe(Unsubscribe(request_id, list(names)))
+
+    def open(self, name: str) -> Link:
+        link = Link()
+        self.lines[self.urls[name]].link = link
+        self.passenger.opened(self.urls[name])
+        return link
+
+    def lose(self, name: str) -> None:
+        self.lines[self.urls[name]].link = None
+        self.passenger.lost(self.urls[name])
+
+    def hears(self, name: str, payload: bytes) -> None:
+        self.passenger.heard(self.urls[name], said.parse(payload))
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [orjson.loads(frame[frame.index(b"{") :]) for frame in self.written]
+
+
+@pytest.fixture
+def ride() -> Ride:
+    return Ride()
+
+
+def test_links_are_opened_at_the_first_subscription_and_known_versions_passed_on(ride: Ride) -> None:
+    assert not ride.lines
+    ride.subscribe(7, A=START, B=0)
+    assert set(ride.lines) == {ride.urls[A], ride.urls[B]}
+    assert ride.open(A).asked == [("subscribe", {A: START})]
+    assert ride.open(B).asked == [("subscribe", {B: None})]
+
+
+def test_each_server_answers_its_part_with_the_clients_id(ride: Ride) -> None:
+    ride.subscribe(7, A=0, B=0)
+    ride.open(A)
+    ride.open(B)
+    ride.hears(A, messages.subscribed(1, {A: START}, {}))
+    ride.hears(B, messages.subscribed(1, {B: None}, {}))
+    assert [(m["type"], m["id"], m["endpoints"]) for m in ride.told] == [
+        ("subscribed", 7, {A: START}),
+        ("subscribed", 7, {B: None}),
+    ]
+
+
+def test_what_servers_say_to_the_proxy_alone_is_swallowed(ride: Ride) -> None:
+    ride.subscribe(7, A=START)
+    ride.open(A)
+    ride.hears(A, messages.welcome(session="-", server="-", mode="-", authenticated=True, subscriptions=0))
+    ride.hears(A, messages.subscribed(1, {A: START}, {}))
+    ride.written.clear()
+    ride.lose(A)
+    link = ride.open(A)
+    assert link.asked == [("subscribe", {A: START})]
+    ride.hears(A, messages.subscribed(1, {A: START + 1}, {}))
+    assert [(m["type"], m["live"]) for m in ride.told] == [("status", False), ("status", True)]
+
+
+def test_a_run_of_updates_is_one_write_of_the_very_bytes(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    chunk = b"".join(text_frame(encode(A, START + n, START)) for n in range(3))
+    ride.passenger.updates(ride.urls[A], chunk, 3)
+    assert len(ride.written) == 1
+    assert ride.written[0] is chunk
+    assert ride.accounts.sent == 3
+
+
+def test_a_blocked_client_conflates_what_was_read_and_its_servers_are_not_read(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    link = ride.open(A)
+    ride.session.block()
+    ride.passenger.block(blocked=True)
+    assert not link.transport.reading
+    frames = [text_frame(encode(A, START + n, START)) for n in range(3)]
+    ride.passenger.updates(ride.urls[A], b"".join(frames), 3)
+    assert not ride.written
+    assert (ride.accounts.held, ride.accounts.conflated) == (1, 2)
+    ride.session.unblock()
+    ride.passenger.block(blocked=False)
+    assert link.transport.reading
+    assert ride.written == frames[-1:]
+
+
+def test_unsubscribed_is_said_once_when_every_server_has_confirmed(ride: Ride) -> None:
+    ride.subscribe(7, A=0, B=0)
+    ride.open(A)
+    ride.open(B)
+    ride.hears(A, messages.subscribed(1, {A: None}, {}))
+    ride.hears(B, messages.subscribed(1, {B: None}, {}))
+    ride.written.clear()
+    ride.unsubscribe(8, A, B, "/never/subscribed")
+    ride.hears(A, messages.unsubscribed(2, [A]))
+    assert not ride.written
+    ride.hears(B, messages.unsubscribed(2, [B]))
+    assert ride.told == [{"type": "unsubscribed", "id": 8, "endpoints": [A, B, "/never/subscribed"]}]
+
+
+def test_a_lost_link_confirms_too(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.unsubscribe(8, A)
+    assert [m["type"] for m in ride.told] == ["subscribed"]
+    ride.lose(A)
+    assert [m["type"] for m in ride.told] == ["subscribed", "unsubscribed"]
+
+
+def test_a_link_without_subscriptions_is_closed_after_a_grace(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.unsubscribe(8, A)
+    ride.hears(A, messages.unsubscribed(2, [A]))
+    ride.timers.advance(GRACE - 0.1)
+    assert not ride.lines[ride.urls[A]].stopped
+    ride.timers.advance(0.2)
+    assert ride.lines[ride.urls[A]].stopped
+    assert not ride.passenger.lines
+
+
+def test_a_link_that_is_needed_again_stays(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.unsubscribe(8, A)
+    ride.subscribe(9, A2=0)
+    ride.timers.advance(2 * GRACE)
+    assert not ride.lines[ride.urls[A]].stopped
+
+
+def test_resync_is_relayed_for_what_is_wanted(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.hears(A, messages.resync([A, A2]))
+    assert ride.told == [{"type": "resync", "endpoints": [A]}]
+
+
+def test_who_leaves_leaves_nothing(ride: Ride) -> None:
+    ride.subscribe(7, A=0, B=0)
+    ride.open(A)
+    ride.passenger.leave()
+    assert all(line.stopped for line in ride.lines.values())
+    ride.timers.advance(60)
+    assert not ride.written
+    assert ride.timers.waiting == 0

@@ -39,6 +39,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """
     # The client library writes a line for each of its attempts; what matters of them is in the log and the status.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    # One for each server that is asked how many clients it has, every 5 s.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=bool(settings.origins), what="public listener")
     listener = bind(settings.host, settings.port)

@@ -100,7 +100,7 @@ async def _look(proxy: Proxy) -> None:
 def _edge_rules(settings: Settings) -> EdgeRules:
     return EdgeRules(
         server=settings.process_name,
-        mode="z-proxy",
+        mode=settings.scaling,
         subscriptions=settings.subscriptions,
         drain_seconds=settings.drain_seconds,
     )

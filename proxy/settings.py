@@ -19,6 +19,9 @@ class Settings(EdgeSettings):
     mode: Literal["shared", "passthrough"] = Field(
         default="shared", description="shared: one link to each server for all clients; passthrough: one for each, too."
     )
+    scaling: Literal["z-proxy", "z-composite", "xz"] = Field(
+        default="z-proxy", description="Scaling mode that clients are told of."
+    )
     port: int = Field(default=8501, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9501, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
     metadata_urls: list[str] = Field(

@@ -151,6 +151,10 @@ export class Line implements Lines {
         return this.#refuse(this.#ledger.rejected(frame.id, frame.rejected));
       case "unsubscribed":
         this.#ledger.retryLimited();
+        // What was said of them goes with them: a proxy says it again if they are asked for again.
+        if (frame.endpoints.some((endpoint) => this.#live.value.affected.has(endpoint))) {
+          this.#live.set(nextLive(this.#live.value, { live: true, since: null, endpoints: frame.endpoints }));
+        }
         return this.#flushSoon();
       case "status":
         return this.#live.set(nextLive(this.#live.value, frame));

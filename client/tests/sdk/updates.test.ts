@@ -253,9 +253,12 @@ test("live: with the welcome, until the server says otherwise, for all or for so
   expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([false, true]);
   socket.frame({ type: "status", live: true, since: "t", endpoints: ["/a"] });
   expect(updates.isLive("/a")).toBe(true);
+  socket.frame({ type: "status", live: false, since: "t", endpoints: ["/a"] });
+  socket.frame({ type: "unsubscribed", id: 9, endpoints: ["/a"] });
+  expect(updates.isLive("/a")).toBe(true);
   socket.end(1006);
   expect(updates.isLive("/a")).toBe(false);
-  expect(seen).toEqual([false, true, false, true, true, true, false]);
+  expect(seen).toEqual([false, true, false, true, true, true, true, true, false]);
 });
 
 test("a view that throws silences nobody", async () => {

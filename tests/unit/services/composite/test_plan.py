@@ -54,6 +54,7 @@ def test_proxy_has_the_public_port_and_the_rules_for_clients() -> None:
         "NUMBER": "3",
         "CLONE": "3",
         "MODE": "shared",
+        "SCALING": "xz",
         "HOST": "0.0.0.0",
         "PORT": "8603",
         "INTERNAL_HOST": "127.0.0.1",

@@ -35,6 +35,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         ready=telling.why_not_ready,
         status=telling.status,
         ends={"/feed": serving},
+        sockets=settings.internal_sockets,
     )
     forget = metrics.register(telling.samples)
     await internal.start()

@@ -86,6 +86,8 @@ class StateDir:
             except BlockingIOError:
                 raise AlreadyUp(self.path, self.read_processes().get("pid")) from None
             self.forget_processes()  # those of a `diem up` that was killed
+            for stale in (self.path / "sockets").glob("*.sock"):
+                stale.unlink(missing_ok=True)
             SharedKey.create(self.internal_key_file)
             SharedKey.create(self.write_key_file)
             yield

@@ -1,6 +1,7 @@
 """One server's link, dialled again whenever it is lost, for as long as somebody wants it."""
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -23,8 +24,9 @@ MAX_DIALLING: Final = 64
 class Dialler:
     """Makes links with the shared key, so many at a time."""
 
-    def __init__(self, key: SharedKey) -> None:
+    def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
         self._key = key
+        self._sockets = sockets
         self._slots = asyncio.Semaphore(MAX_DIALLING)
         self.lines: dict[Line, None] = {}
         """All lines that are kept up."""
@@ -37,7 +39,7 @@ class Dialler:
             InvalidHandshake: the server refuses, or is none.
         """
         async with self._slots:
-            await dial(line.url, lambda: line.make(self._key.header))
+            await dial(line.url, lambda: line.make(self._key.header), sockets=self._sockets)
 
     def stop(self) -> None:
         """Hang up every line."""

@@ -38,7 +38,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     hub = Relay(limit=settings.subscriptions)
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
-    dialler = Dialler(key)
+    dialler = Dialler(key, settings.internal_sockets)
     standing = Standing(dialler)
     router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
     service: Shared | Passthrough
@@ -51,7 +51,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     standing.receiver = service
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings), service)
     proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
-    watch = Watch(settings.metadata_urls, key, proxy.take)
+    watch = Watch(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
 
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
@@ -69,6 +69,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "uptime_seconds": round(time.monotonic() - started, 1),
             **proxy.status(),
         },
+        sockets=settings.internal_sockets,
     )
     forget = metrics.register(lambda: counters.samples(proxy))
     await internal.start()

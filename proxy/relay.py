@@ -14,6 +14,8 @@ class Relay(Hub):
     def __init__(self, *, limit: int) -> None:
         super().__init__(limit=limit)
         self._wanted: set[bytes] = set()
+        self.conflated = 0
+        """Updates that a later one of the same endpoint came along with."""
 
     def want(self, name: str) -> None:
         """Retain an endpoint from now on."""
@@ -46,6 +48,7 @@ class Relay(Hub):
                 if known is not None and version <= known.version:
                     counts.stale += 1
                 elif endpoint in wanted:
+                    self.conflated += endpoint in fresh
                     retained[endpoint] = Retained(version, frame[start:])
                     fresh[endpoint] = frame
                 else:

@@ -15,7 +15,10 @@ from proxy.frames import SHORT, START, BadFrame, Control, Run, Splitter, short_r
 MAX_HEAD: Final = 16 * 1024
 """Bytes of the answer to the opening handshake."""
 RECEIVE_BUFFER: Final = 32 * 1024
-"""Of each link of a client: what its server has written while the client is blocked, and cannot conflate any more."""
+"""Of each link of a client: what its server has written while the client is blocked, and cannot conflate any more.
+
+A Unix socket has no such buffer: there the server's own bound is all that counts.
+"""
 
 
 class Receiver(Protocol):

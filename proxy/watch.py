@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -16,6 +18,8 @@ from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 from diem.protocol.codes import Close
 
 SUBPROTOCOL: Final = "diem.watch.v1"
+MAX_SNAPSHOT: Final = 64 << 20
+"""Bytes: a map of 100,000 entries with the longest names has half of that."""
 RETRY_BASE: Final = 0.1
 RETRY_CAP: Final = 2.0
 
@@ -26,7 +30,7 @@ class WatchLink(ClientConnection):
     __slots__ = ("_take", "lost")
 
     def __init__(self, url: str, authorization: str, take: Callable[[Snapshot], None]) -> None:
-        super().__init__(url, authorization, subprotocol=SUBPROTOCOL)
+        super().__init__(url, authorization, subprotocol=SUBPROTOCOL, max_size=MAX_SNAPSHOT)
         self._take = take
         self.lost = asyncio.Event()
 
@@ -50,8 +54,16 @@ class WatchLink(ClientConnection):
 class Watch:
     """Keeps one link to one of ``urls``; a link that is silent for 5 s is given up, and the next one is tried."""
 
-    def __init__(self, urls: Sequence[str], key: SharedKey, take: Callable[[Snapshot], None]) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        key: SharedKey,
+        take: Callable[[Snapshot], None],
+        *,
+        sockets: Path | None = None,
+    ) -> None:
         self._urls = urls
+        self._sockets = sockets
         self._key = key
         self._take = take
         self._keeper = Keeper("metadata service")
@@ -69,7 +81,7 @@ class Watch:
         said = False
         for url in itertools.cycle(self._urls):
             try:
-                link = await dial(url, lambda url=url: WatchLink(url, self._key.header, self._take))  # type: ignore[misc]
+                link = await dial(url, partial(WatchLink, url, self._key.header, self._take), sockets=self._sockets)
             except (OSError, InvalidHandshake, EOFError) as error:
                 if not said:
                     said = True

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from deploy.topology.model import HOST, Mode, Options, Ports, ProxyMode, Slot
+from diem.links import local
 
 _OURS = ["127.0.0.1/32"]
 """Where nginx comes from: its X-Forwarded-For is believed."""
@@ -11,8 +12,11 @@ _OURS = ["127.0.0.1/32"]
 
 def shared(options: Options) -> dict[str, str]:
     """Return what every process of ours is told."""
+    sockets = options.state_dir / "sockets"
     return {
         "DIEM_STATE_DIR": str(options.state_dir),
+        # Where paths would be too long for sockets, internal links are TCP.
+        **({"DIEM_INTERNAL_SOCKETS": str(sockets)} if local.fits(sockets) else {}),
         "DIEM_INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
         "DIEM_LOG_LEVEL": options.log_level,
         "DIEM_LOG_FORMAT": "json",

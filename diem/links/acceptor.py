@@ -50,7 +50,7 @@ class ServerConnection(Connection):
 
     @property
     def peer(self) -> str:
-        """The address of the other end of the TCP connection."""
+        """The address of the other end of the TCP connection; empty on a Unix socket."""
         peername = self.transport.get_extra_info("peername")
         return str(peername[0]) if peername else ""
 
@@ -137,7 +137,10 @@ class Listener:
     async def start(self) -> None:
         """Begin to accept connections."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
+        if self._socket.family is socket.AF_UNIX:
+            self._server = await loop.create_unix_server(self._factory, sock=self._socket, backlog=BACKLOG)
+        else:
+            self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
 
     def stop(self) -> None:
         """Accept no more connections; a repeat does nothing."""

@@ -1,7 +1,10 @@
 """The dialling side of an internal link: connects, and asks for a subprotocol with the shared key."""
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -11,6 +14,7 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from diem.links import local
 from diem.links.connection import QUIET, Connection
 from diem.protocol import feed
 
@@ -22,12 +26,19 @@ class ClientConnection(Connection):
 
     __slots__ = ("opened",)
 
-    def __init__(self, url: str, authorization: str, *, subprotocol: str = feed.SUBPROTOCOL) -> None:
+    def __init__(
+        self,
+        url: str,
+        authorization: str,
+        *,
+        subprotocol: str = feed.SUBPROTOCOL,
+        max_size: int = feed.MAX_BATCH_BYTES,
+    ) -> None:
         super().__init__(
             ClientProtocol(
                 parse_uri(url),
                 subprotocols=[Subprotocol(subprotocol)],
-                max_size=feed.MAX_BATCH_BYTES,
+                max_size=max_size,
                 logger=QUIET,
             )
         )
@@ -65,20 +76,20 @@ class ClientConnection(Connection):
 C = TypeVar("C", bound=ClientConnection)
 
 
-async def dial(url: str, connection: Callable[[], C]) -> C:
+async def dial(url: str, connection: Callable[[], C], *, sockets: Path | None = None) -> C:
     """Connect to ``ws://host:port/path`` and finish the opening handshake; never follows redirects or proxies.
+
+    A port of this machine is reached at its Unix socket in ``sockets``, if it has one that answers.
 
     Raises:
         OSError: no connection, or it was lost.
         TimeoutError: not within 3 s.
         InvalidHandshake: the answer was not 101.
     """
-    parts = urlsplit(url)
-    loop = asyncio.get_running_loop()
     made: C | None = None
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            _, made = await loop.create_connection(connection, parts.hostname or "", parts.port or 80)
+            made = await _connect(url, connection, sockets)
             await made.opened
     except BaseException:
         if made is not None:
@@ -87,3 +98,15 @@ async def dial(url: str, connection: Callable[[], C]) -> C:
             made.abort()
         raise
     return made
+
+
+async def _connect(url: str, connection: Callable[[], C], sockets: Path | None) -> C:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 80
+    loop = asyncio.get_running_loop()
+    path = local.dialled(sockets, host, port)
+    if path is not None:
+        # One that was left behind by a process that was killed refuses.
+        with contextlib.suppress(OSError):
+            return (await loop.create_unix_connection(connection, os.fspath(path)))[1]
+    return (await loop.create_connection(connection, host, port))[1]

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -113,8 +114,9 @@ class FeedLink(ClientConnection):
 class FeedReader:
     """Keeps one link to the feed at ``url`` and hands what it says to ``sink``."""
 
-    def __init__(self, url: str, key: SharedKey, sink: FeedSink) -> None:
+    def __init__(self, url: str, key: SharedKey, sink: FeedSink, *, sockets: Path | None = None) -> None:
         self._url = url
+        self._sockets = sockets
         self._key = key
         self._sink = sink
         self._log = structlog.get_logger("feed")
@@ -127,7 +129,7 @@ class FeedReader:
         said: str | None = None
         while True:
             try:
-                link = await dial(self._url, lambda: FeedLink(self._url, self._key.header, self._sink))
+                link = await dial(self._url, self._link, sockets=self._sockets)
             except (OSError, InvalidHandshake, EOFError) as error:
                 if said is None:
                     said = f"{type(error).__name__}: {error}"
@@ -143,6 +145,9 @@ class FeedReader:
                     await asyncio.sleep(REPLACED_DELAY)
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
             attempt += 1
+
+    def _link(self) -> FeedLink:
+        return FeedLink(self._url, self._key.header, self._sink)
 
     async def _read(self, link: FeedLink) -> None:
         self.connected = True

@@ -1,12 +1,16 @@
 """The internal listener of every process: health, metrics, status and links such as the feed, behind the key."""
 
+import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import orjson
+import structlog
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
+from diem.links import local
 from diem.links.acceptor import Listener, Reply, ServerConnection
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -79,11 +83,11 @@ class InternalConnection(ServerConnection):
         if self._end is not None:
             self._end.received(self, data)
 
-    def on_closed(self) -> None:
-        """Say that the link is gone."""
+    def on_closing(self) -> None:
+        """Over for whoever serves the link: he writes to the transport by himself, and nothing may follow a close."""
         if self._end is not None:
-            self._end.closed(self)
-            self._end = None
+            end, self._end = self._end, None
+            end.closed(self)
 
     def pause_writing(self) -> None:
         """The other end is slow: what serves it waits, and conflates meanwhile."""
@@ -109,6 +113,8 @@ class InternalListener:
         status: the process's status, as JSON values.
         ends: path -> what serves links there.
         pages: path -> what makes the answer to a GET, besides ``/metrics`` and ``/status``.
+        sockets: directory of Unix sockets: the same is served at ``<sockets>/<port>.sock``, to the same key. Without
+            success there is a warning, and TCP alone.
 
     Raises:
         PortTaken: from the constructor.
@@ -124,6 +130,7 @@ class InternalListener:
         status: Callable[[], dict[str, Any]],
         ends: Mapping[str, End] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
+        sockets: Path | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.ends = ends or {}
@@ -131,7 +138,11 @@ class InternalListener:
         self._key = key
         self._ready = ready
         self._status = status
-        self._listener = Listener(bind(host, port), lambda: InternalConnection(self))
+        tcp = bind(host, port)
+        # Bound by start(): a name in there is for who has the port.
+        self._sockets = sockets if tcp.getsockname()[0] in local.BOUND else None
+        self._local: tuple[socket.socket, Listener] | None = None
+        self._listener = Listener(tcp, self._connection)
 
     @property
     def port(self) -> int:
@@ -141,9 +152,24 @@ class InternalListener:
     async def start(self) -> None:
         """Begin to accept connections."""
         await self._listener.start()
+        if self._sockets is not None:
+            try:
+                sock = local.bind(self._sockets, self.port)
+            except OSError as error:
+                why = error.strerror or str(error)
+                log = structlog.get_logger("links")
+                log.warning("no Unix socket: TCP only", directory=str(self._sockets), error=why)
+            else:
+                self._local = (sock, Listener(sock, self._connection))
+                await self._local[1].start()
 
     def stop(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections; a repeat does nothing."""
+        if self._local is not None:
+            (sock, listener), self._local = self._local, None
+            # While the port is ours: another process with it could have a socket of the same name.
+            local.remove(sock)
+            listener.stop()
         self._listener.stop()
 
     def authorised(self, request: Request) -> bool:
@@ -162,6 +188,9 @@ class InternalListener:
             return Reply(401, b"the shared key is needed\n", headers={"WWW-Authenticate": "Bearer"})
         page = self._pages.get(path)
         return page() if page is not None else Reply(404, b"not found\n")
+
+    def _connection(self) -> InternalConnection:
+        return InternalConnection(self)
 
     def _metrics(self) -> Reply:
         body, content_type = metrics.render()

@@ -18,7 +18,10 @@ SILENT_AFTER: Final = 75.0
 """Seconds without anything from a proxy, which pings each of its links at least every 25 s."""
 
 SEND_BUFFER: Final = 64 * 1024
-"""Of the kernel, as for clients: what is in it cannot be conflated when a proxy, or a client behind it, is slow."""
+"""Of the kernel, as for clients: what is in it cannot be conflated when a proxy, or a client behind it, is slow.
+
+Written one by one, 1,300 frames of 100 bytes fit over TCP, 170 into a Unix socket, which counts its bookkeeping, too.
+"""
 
 
 class ProxyEnd:

@@ -67,6 +67,12 @@ class ProcessSettings(BaseSettings):
         description="File of the key that internal listeners ask for (mode 0600).",
         json_schema_extra={"shown_default": "<state dir>/internal.key"},
     )
+    internal_sockets: Path | None = Field(
+        default=None,
+        validation_alias="DIEM_INTERNAL_SOCKETS",
+        description="Directory (mode 0700) of Unix sockets for internal links within this machine; they cost less "
+        "than TCP, which is used where a process has none.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", validation_alias="DIEM_LOG_LEVEL", description="Least severe level that is logged."
     )

@@ -26,7 +26,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     node = Node()
     server = FeedServer(node, beats=False)
     node.on_changed, node.on_beat, node.on_new_source = server.changed, server.beat, server.drop_readers
-    reader = FeedReader(settings.feed_url, key, node)
+    reader = FeedReader(settings.feed_url, key, node, sockets=settings.internal_sockets)
 
     def why_not_ready() -> str | None:
         if life.stopping.is_set():
@@ -63,6 +63,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         ready=why_not_ready,
         status=status,
         ends={"/feed": server},
+        sockets=settings.internal_sockets,
     )
     forget = metrics.register(samples)
     await internal.start()

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from diem import __version__
+from diem.links import local
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -58,6 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             **composite.status(),
         },
         ends={PATH: Control(lambda: composite.pairs, composite.scale)},
+        sockets=settings.internal_sockets,
     )
     await internal.start()
     forget = metrics.register(lambda: _samples(composite))
@@ -86,6 +88,7 @@ def _plan(settings: Settings, port: int) -> Plan:
         "CAPACITY": settings.capacity,
         "CONNECTION_RATE": settings.connection_rate,
     }
+    sockets = (settings.internal_sockets or settings.state_dir / "sockets").absolute()
     return Plan(
         number=settings.number,
         mode=settings.mode,
@@ -94,6 +97,7 @@ def _plan(settings: Settings, port: int) -> Plan:
         port=port,
         drain_seconds=settings.drain_seconds,
         edge={name: orjson.dumps(value).decode() for name, value in edge.items() if value is not None},
+        sockets=sockets if local.fits(sockets) else None,
     )
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Final, NamedTuple
 
 HOST: Final = "127.0.0.1"
@@ -46,7 +47,7 @@ class Plan:
     """What the children of one composite have in common.
 
     `number` is the clone that its group is, `host` and `port` what its proxy listens on, and `edge` what the proxy is
-    told besides, by the names of its settings.
+    told besides, by the names of its settings; `sockets` is the directory of Unix sockets for links among them.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Plan:
     port: int
     drain_seconds: float = 3.0
     edge: Mapping[str, str] = field(default_factory=dict)
+    sockets: Path | None = None
 
 
 def child_names(pairs: int) -> tuple[str, ...]:
@@ -76,6 +78,8 @@ def children(plan: Plan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Chi
             env |= {"HOST": HOST, "PORT": str(own.public)}
         env |= _TOLD[process](plan, number, ports)
         shared = {"DIEM_SUPERVISED": "1", "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process))}
+        if plan.sockets is not None:
+            shared["DIEM_INTERNAL_SOCKETS"] = str(plan.sockets)
         prefixed = {f"DIEM_{process.upper()}_{variable}": value for variable, value in env.items()}
         made.append(Child(name, process, Stage[process.upper()], own.internal, shared | prefixed))
     return tuple(made)

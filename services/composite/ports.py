@@ -82,9 +82,10 @@ class FreePorts:
 
 def _read(file: Path) -> Mapping[str, Ports]:
     try:
-        return {name: Ports(int(public), int(own)) for name, (public, own) in json.loads(file.read_text()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        read = {name: Ports(int(public), int(own)) for name, (public, own) in json.loads(file.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
         return {}
+    return {name: ports for name, ports in read.items() if ports.public != ports.internal}
 
 
 def _is_free(port: int) -> bool:

@@ -94,6 +94,7 @@ def serve_feed(settings: Settings, key: SharedKey, store: Store, report: Report)
         ready=report.why_not_ready,
         status=report.status,
         ends={"/feed": feed},
+        sockets=settings.internal_sockets,
     )
     return feed, internal
 

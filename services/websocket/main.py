@@ -41,7 +41,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
     server = Server(hub, edge, SystemClock(), ownership)
     proxies = ProxyEnd(edge)
-    reader = FeedReader(settings.feed_url, key, server)
+    reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
@@ -61,6 +61,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             **server.status(),
         },
         ends={PROXY_PATH: proxies},
+        sockets=settings.internal_sockets,
     )
     forget = metrics.register(lambda: counters.samples(server, reader, proxies))
     await internal.start()

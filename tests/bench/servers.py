@@ -91,8 +91,11 @@ def python(module: str) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def diem(directory: Path, *, core: int | None) -> AsyncIterator[Diem]:
-    """A running WebSocket server at its default settings, but for the rate of new connections."""
+async def diem(directory: Path, *, core: int | None, sockets: Path | None = None) -> AsyncIterator[Diem]:
+    """A running WebSocket server at its default settings, but for the rate of new connections.
+
+    ``sockets``: where it listens for proxies on a Unix socket, besides.
+    """
     key_file = directory / "internal.key"
     feed = MemoryFeed(SharedKey.create(key_file))
     await feed.start()
@@ -104,6 +107,7 @@ async def diem(directory: Path, *, core: int | None) -> AsyncIterator[Diem]:
         "DIEM_WEBSOCKET_INTERNAL_PORT": internal,
         "DIEM_WEBSOCKET_FEED_URL": feed.url,
         "DIEM_WEBSOCKET_CONNECTION_RATE": 10_000,
+        "DIEM_INTERNAL_SOCKETS": sockets or "",
     }
     command = (sys.executable, "-m", "deploy", "run", "websocket")
     async with _process(command, {name: str(value) for name, value in settings.items()}, core) as process:

@@ -49,7 +49,7 @@ class Bridge:
         self.port = free_port()
         ready = lambda: None  # noqa: E731
         self.listener = InternalListener(
-            "127.0.0.1", self.port, key=key, ready=ready, status=dict, ends={"/feed": self}
+            "127.0.0.1", self.port, key=key, ready=ready, status=dict, ends={"/feed": self}, sockets=group.sockets
         )
 
     @property
@@ -120,7 +120,8 @@ class WatchEnd:
     subprotocol = "diem.watch.v1"
     accepting = True
 
-    def __init__(self, key: SharedKey) -> None:
+    def __init__(self, key: SharedKey, sockets: Path | None) -> None:
+        self.sockets = sockets
         self.links: dict[InternalConnection, None] = {}
         self.text = b""
         self.key = key
@@ -129,7 +130,13 @@ class WatchEnd:
 
     async def start(self) -> None:
         self.listener = InternalListener(
-            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, ends={"/watch": self}
+            "127.0.0.1",
+            self.port,
+            key=self.key,
+            ready=lambda: None,
+            status=dict,
+            ends={"/watch": self},
+            sockets=self.sockets,
         )
         await self.listener.start()
 
@@ -162,7 +169,10 @@ class WatchEnd:
 class Group:
     """Servers ``0..n``, whose partitions are given out by :meth:`assign`."""
 
-    def __init__(self, directory: Path, servers: int, hot: tuple[str, ...], partitions: int) -> None:
+    def __init__(
+        self, directory: Path, servers: int, hot: tuple[str, ...], partitions: int, sockets: Path | None
+    ) -> None:
+        self.sockets = sockets
         self.key_file = directory / "internal.key"
         self.key = SharedKey.create(self.key_file)
         self.map = PartitionMap(Head(partitions, 0), {name.encode(): Entry(HOT) for name in hot})
@@ -170,7 +180,7 @@ class Group:
         self.offset = 0
         self.assigned = {number: number % servers for number in range(partitions)}
         self.bridges = [Bridge(self, self.key) for _ in range(servers)]
-        self.watch = WatchEnd(self.key)
+        self.watch = WatchEnd(self.key, sockets)
         self.owners = [self._owner(number) for number in range(1, servers + 1)]
         self.lives = [Lifecycle(1.0) for _ in self.owners]
         self.running: dict[int, asyncio.Task[None]] = {}
@@ -233,6 +243,7 @@ class Group:
         owner = self.owners[number]
         settings = ServerSettings(
             internal_key_file=self.key_file,
+            internal_sockets=self.sockets,
             number=number + 1,
             mode="z-proxy",
             port=_port(owner.public),
@@ -310,14 +321,16 @@ async def proxied(
     hot: tuple[str, ...] = (),
     partitions: int = 4,
     told: bool = True,
+    sockets: bool = True,
     **settings: Any,
 ) -> AsyncIterator[System]:
-    """A running system; ``settings`` are those of the proxy."""
-    group = Group(directory, servers, hot, partitions)
+    """A running system, with Unix sockets for its internal links or without; ``settings`` are those of the proxy."""
+    group = Group(directory, servers, hot, partitions, directory / "s" if sockets else None)
     system = System(
         group,
         ProxySettings(
             internal_key_file=group.key_file,
+            internal_sockets=group.sockets,
             mode=mode,  # type: ignore[arg-type] # the settings check it
             port=free_port(),
             internal_port=free_port(),

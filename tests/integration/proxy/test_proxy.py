@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from diem.links import local
 from tests.integration.proxy.group import Listener, System, proxied
 
 both = pytest.mark.parametrize("mode", ["shared", "passthrough"])
@@ -287,10 +288,13 @@ async def test_when_clients_have_left_nothing_stays(tmp_path: Path, mode: str) -
 
 
 @both
-async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("sockets", [True, False], ids=["unix", "tcp"])
+async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(
+    tmp_path: Path, mode: str, sockets: bool
+) -> None:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
-    async with proxied(tmp_path, mode) as system:
+    async with proxied(tmp_path, mode, sockets=sockets) as system:
         sock.connect(("127.0.0.1", system.settings.port))
         async with system.client(sock=sock) as client:
             names = system.group.names(0, 20)
@@ -311,6 +315,29 @@ async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(tmp_path
                     found[message["endpoint"]] = message["version"]
                     received += 1
             assert received < 300 * 20
+
+
+@both
+async def test_links_within_the_machine_take_unix_sockets(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: set[Path | None] = set()
+
+    def dialled(directory: Path | None, host: str, port: int) -> Path | None:
+        path = find(directory, host, port)
+        tried.add(path)
+        return path
+
+    find = local.dialled
+    monkeypatch.setattr(local, "dialled", dialled)
+    async with proxied(tmp_path, mode) as system:
+        async with system.client() as client:
+            await subscribed(client, *system.group.names(0), *system.group.names(1))
+        ports = [bridge.port for bridge in system.group.bridges]
+        ports += [int(owner.internal.split(":")[2].partition("/")[0]) for owner in system.group.owners]
+        ports.append(system.group.watch.port)
+        assert tried - {None} == {tmp_path / "s" / f"{port}.sock" for port in ports}
+    assert not list((tmp_path / "s").iterdir())
 
 
 @both

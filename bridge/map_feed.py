@@ -4,13 +4,15 @@ import asyncio
 from typing import Final
 
 from bridge.link import Link
-from diem.kafka.partition_map import MapReader
-from diem.protocol import feed
+from diem.kafka.partition_map import MapReader, MapRecord
+from diem.protocol import endpoints, feed
 from diem.protocol.partition_map import HEAD_KEY, START_KEY
 from diem.protocol.update import UPDATE, Change
 
 MAX_RECORDS: Final = 1000
-"""Records in one batch: less than a reader's limit even if all have the longest keys."""
+"""Records in one batch: less than a reader's limit even if all have the longest keys and values."""
+MAX_VALUE: Final = 512
+"""Bytes: the longest entry or head has less than a hundred."""
 
 
 class MapFeed:
@@ -43,7 +45,8 @@ class MapFeed:
 
     def _send(self) -> None:
         begin, next_ = self._sent or 0, self._reader.next
-        fresh = [(key, record) for key, record in self._reader.records.items() if record.offset >= begin]
+        records = self._reader.records.items()
+        fresh = [(key, record) for key, record in records if record.offset >= begin and _is_of_the_map(key, record)]
         # The head says that what is before it is all.
         fresh.sort(key=lambda item: (item[0] == HEAD_KEY, item[1].offset))
         changes = [Change(record.offset, key, 0, UPDATE, record.value or b"") for key, record in fresh]
@@ -56,3 +59,10 @@ class MapFeed:
         if not self.caught_up:
             self.caught_up = True
             self._link.say(feed.CaughtUp(self._name))
+
+
+def _is_of_the_map(key: bytes, record: MapRecord) -> bool:
+    """Whether a server can take it, and needs it: anything may have been written to the topic."""
+    if len(record.value or b"") > MAX_VALUE:
+        return False
+    return key == HEAD_KEY or endpoints.is_valid(key.decode("ascii", "replace"))

@@ -70,6 +70,16 @@ class Member:
         return int(self._coordinator.generation)
 
     @property
+    def at_rest(self) -> bool:
+        """Whether the group is not being joined now: the library beats only in between.
+
+        What is committed meanwhile may be answered with "rebalancing" when the join is just over, which the library
+        takes as a reason to join again; and when the group's leader does so, everybody has to, and so on every second.
+        """
+        beating = self._coordinator._heartbeat_task  # noqa: SLF001
+        return beating is not None and not beating.done()
+
+    @property
     def _coordinator(self) -> Any:  # noqa: ANN401  # aiokafka has no type for it
         return self.consumer._coordinator  # noqa: SLF001
 

@@ -64,8 +64,9 @@ class Membership:
 
     @property
     def consumer(self) -> AIOKafkaConsumer | None:
-        """What can commit for the group; None while not in it."""
-        return self._member.consumer if self._member is not None and self.joined else None
+        """What can commit for the group; None while not in it, or while it is being joined."""
+        member = self._member
+        return member.consumer if member is not None and self.joined and member.at_rest else None
 
     def hold(self) -> None:
         """There is a reader: join, or stay."""

@@ -38,7 +38,8 @@ class OwnersFeed:
         self._woken = asyncio.Event()
 
     def changed(self) -> None:
-        """Look now."""
+        """Look now, and tell all of it: the server forgets the owners of what it gains and loses."""
+        self._sent = None
         self._woken.set()
 
     async def run(self) -> None:

@@ -59,9 +59,8 @@ class Serving:
     def source_changed(self) -> None:
         """A topic is another one, or has more partitions: a reader of another one is sent away."""
         source = self._shared.watch.source
-        if self.session is not None and self.link is not None and self.session.source != source:
-            self.link.connection.close(Close.RESTART, "the topic is another one")
-            self.link.end()
+        if self.session is not None and self.session.source != source:
+            self._send_away(Close.RESTART, "the topic is another one")
         elif self.session is not None:
             self.session.names_changed()
         if source is not None:
@@ -91,9 +90,7 @@ class Serving:
     def stop(self) -> None:
         """Take no more readers and close the link."""
         self._stopping.set()
-        if self.link is not None:
-            self.link.connection.close(Close.GOING_AWAY)
-            self.link.end()
+        self._send_away(Close.GOING_AWAY)
 
     # End
 
@@ -102,8 +99,7 @@ class Serving:
         self._keeper.add(connection)
         if self.link is not None:
             self._log.warning("another reader has dialled, the first is sent away", peer=connection.peer)
-            self.link.connection.close(Close.BAD_REQUEST, "replaced")
-            self._forget(self.link)
+            self._send_away(Close.BAD_REQUEST, "replaced")
         self.link = Link(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
@@ -137,6 +133,14 @@ class Serving:
         self._keeper.discard(connection)
         if self.link is not None and self.link.connection is connection:
             self._forget(self.link)
+
+    def _send_away(self, code: int, reason: str = "") -> None:
+        link = self.link
+        if link is not None:
+            link.connection.close(code, reason)
+            # Closing says so by itself, unless the connection was over already.
+            if self.link is link:
+                self._forget(link)
 
     def _forget(self, link: Link) -> None:
         link.end()

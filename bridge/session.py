@@ -65,6 +65,8 @@ class Session:
             await self._known.wait()
         self._told.first_names(names)
         others = [asyncio.create_task(each.run()) for each in (self._map, self._owners) if each is not None]
+        for other in others:
+            other.add_done_callback(self._other_ended)
         try:
             await self._serve()
         finally:
@@ -72,6 +74,12 @@ class Session:
                 other.cancel()
             if others:
                 await asyncio.wait(others)
+
+    def _other_ended(self, other: asyncio.Task[None]) -> None:
+        """Only the session ends them: a server that hears no more of the map would serve by an old one for ever."""
+        if not other.cancelled() and (error := other.exception()) is not None:
+            self._log.error("part of a session failed, link closed", exc_info=error)
+            self._link.connection.close(Close.RESTART, "part of the session failed")
 
     async def _serve(self) -> None:
         attempt = 0

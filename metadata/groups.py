@@ -4,6 +4,8 @@ from typing import Final
 
 from diem.protocol.assignment import STABLE, UNKNOWN, Clone
 
+SILENT: Final = 3.0
+"""Seconds between two answers after which Kafka counts as having been away."""
 EMPTY_FOR: Final = 10.0
 """Seconds without any member after which nobody owns anything: all servers of a clone are restarted in less."""
 
@@ -27,6 +29,9 @@ class Group:
 
     def take(self, now_is: Clone, foreign: int, now: float) -> bool:
         """Take what Kafka said of the group; True if that changes anything."""
+        if self.answered is not None and now - self.answered > SILENT:
+            # What was between two answers so far apart is not known: it does not count as emptiness.
+            self._empty_since = None
         before, self.answered, self.foreign = self.clone, now, foreign
         empty_for = self._empty_for(now_is, now)
         if now_is.state == STABLE:

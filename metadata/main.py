@@ -46,7 +46,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
-    map_reader.on_changed = lambda: directory.take_map(map_reader.map)
+    # While a map is being read, it may be one of long ago.
+    map_reader.on_changed = lambda: directory.take_map(map_reader.map) if map_reader.caught_up else None
     assignments = Assignments(options, directory, clock)
     loads = Loads(directory, key, settings.allowed)
     answers = Answers(directory, loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
@@ -72,6 +73,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         status=report.status,
         ends={"/watch": partitions},
         pages={"/v1/partitions": partitions.page},
+        sockets=settings.internal_sockets,
     )
     server = _server(settings, public, watching)
     forget = metrics.register(report.samples)

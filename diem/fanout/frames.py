@@ -1,6 +1,7 @@
 """WebSocket frames built once and shared by all receivers (RFC 6455 section 5.2; server frames are not masked)."""
 
 _FIN_TEXT = 0x81
+_MOVED = b'{"type":"moved"'
 
 
 def text_frame(payload: bytes) -> bytes:
@@ -22,3 +23,12 @@ def endpoint_of(frame: bytes) -> bytes:
     """
     start = frame.find(b"/", 10)
     return frame[start : frame.find(b'"', start)] if start > 0 else b""
+
+
+def held_as(frame: bytes) -> bytes:
+    """Which frames replace each other while they are held back: those of one endpoint, but for ``moved``.
+
+    That one says where to ask from now on, which no update does; and it takes back no update that was before it.
+    """
+    endpoint = endpoint_of(frame)
+    return b"moved" + endpoint if frame.find(_MOVED, 2, 24) > 0 else endpoint

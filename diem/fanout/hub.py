@@ -74,12 +74,13 @@ class Hub:
             except names.BadName as error:
                 answer.rejected[name] = Refusal(ErrorCode.BAD_NAME, error.reason)
                 continue
+            # First what is cheap: the hash of a name takes long in Python.
+            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
+                answer.rejected[name] = Refusal(ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
+                continue
             if self._ownership is not None and self._ownership.standing(endpoint) is not Standing.SERVES:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = Refusal(ErrorCode.NOT_OWNER, "another server has this endpoint", owner)
-                continue
-            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
-                answer.rejected[name] = Refusal(ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
                 continue
             session.endpoints[self.registry.add(endpoint, session)] = None
             retained = self.state.retained.get(endpoint)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from diem.fanout.frames import endpoint_of
+from diem.fanout.frames import held_as
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Session:
     def _hold(self, frame: bytes) -> None:
         held = self._held
         assert held is not None  # noqa: S101 - _hold is only ever bound while _held is a map
-        endpoint = endpoint_of(frame)
+        endpoint = held_as(frame)
         # Taken out first, so that the order of the map stays the order of the latest changes.
         if held.pop(endpoint, None) is not None:
             self._accounts.conflated += 1

@@ -94,6 +94,7 @@ class FeedState:
             self._logs.setdefault(name, _Log())
         lost = [self._logs.pop(name) for name in list(self._logs) if name not in names]
         held = {endpoint for log in lost for endpoint in log.seen | log.before}
+        self.counts.stale += sum(len(log.grown) for log in lost)
         return self._drop(held)
 
     def apply(self, batch: Batch) -> dict[bytes, bytes]:
@@ -106,7 +107,8 @@ class FeedState:
         """
         log = self._log(batch.name)
         retained, seen = self.retained, log.seen
-        fresh: dict[bytes, bytes] = log.grown if log.catching_up else {}
+        catching_up = log.catching_up
+        fresh: dict[bytes, bytes] = log.grown if catching_up else {}
         # What a named tuple's own constructor does, without its call: this loop runs for every update of the system.
         make = tuple.__new__
         consumed = stale = 0
@@ -118,6 +120,9 @@ class FeedState:
                 if known is not None and version <= known[0]:
                     stale += 1
                     continue
+                if catching_up and endpoint in fresh:
+                    # The one before it is told to nobody: not at the end of the catch-up, either.
+                    stale += 1
                 retained[endpoint] = make(Retained, (version, value))
                 fresh[endpoint] = value
         except DiemError:
@@ -126,7 +131,7 @@ class FeedState:
         self.counts.consumed += consumed
         self.counts.stale += stale
         log.position = batch.next
-        return {} if log.catching_up else fresh
+        return {} if catching_up else fresh
 
     def passed(self, name: str, next_: int) -> None:
         """Records of ``name`` that are no updates were taken by somebody else, up to ``next_``.

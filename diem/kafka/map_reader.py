@@ -140,8 +140,11 @@ class MapReader:
         return ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
 
     def _start_over(self, source: str | None) -> None:
+        before = self.source
         self.source, self.next, self.caught_up, self.records = source, 0, False, {}
-        self._builder.take(START_KEY, None)
+        if source != before:
+            # In the same topic, an older epoch stays an older one (I7).
+            self._builder.take(START_KEY, None)
         self.on_changed()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:

@@ -18,17 +18,36 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed when its first request has not begun to be answered within 10 s (reliability S16)."""
+    """A connection that is closed when its first request has not begun to be answered within 10 s (reliability S16).
+
+    When there are as many connections as may be, the one that has said nothing for longest gives way to a new one.
+    """
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401  # as uvicorn declares it
         """Start the clock."""
         super().connection_made(transport)
         self._first_request = asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._too_slow)
+        silent = self._silent
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            for oldest in list(silent):
+                del silent[oldest]
+                if oldest.cycle is None:
+                    oldest.transport.abort()
+                    # It is counted until the loop has come round; the new one's request is not there before.
+                    break
+        silent[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
         self._first_request.cancel()
+        self._silent.pop(self, None)
         super().connection_lost(exc)
+
+    @property
+    def _silent(self) -> "dict[TimedProtocol, None]":
+        """Connections of this server, the oldest first; those that have said something are passed over when met."""
+        silent: dict[TimedProtocol, None] = self.server_state.__dict__.setdefault("silent", {})
+        return silent
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to its other protocol, which has a clock of its own."""

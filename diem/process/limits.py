@@ -36,6 +36,10 @@ class TokenBucket:
         self._full_at = full_at
         return True
 
+    def charge(self, now: float, tokens: float) -> None:
+        """Take more than there is, if need be: what comes next waits until it is paid."""
+        self._full_at = max(self._full_at, now) + tokens / self._rate
+
     def retry_after(self, now: float) -> float:
         """Return the seconds until `take` succeeds again; 0 when it would now."""
         return max(0.0, max(self._full_at, now) + (1 - self._burst) / self._rate - now)

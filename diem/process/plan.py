@@ -54,3 +54,9 @@ class ReadPlan:
         else:
             self._buckets.move_to_end(key)
         return 0.0 if bucket.take(now) else max(bucket.retry_after(now), 1e-3)
+
+    def charge(self, address: str, now: float, requests: float) -> None:
+        """Count a request that was taken as so many more: its work was only known when it had been read."""
+        bucket = self._buckets.get(address_key(address))
+        if bucket is not None:
+            bucket.charge(now, requests)

@@ -1,5 +1,6 @@
 """The partition of an endpoint: Kafka's default partitioner, so that every client of the topic agrees on it."""
 
+from struct import unpack
 from typing import Final
 
 _SEED: Final = 0x9747B28C
@@ -12,8 +13,8 @@ def murmur2(key: bytes) -> int:
     length = len(key)
     h = _SEED ^ length
     whole = length & ~3
-    for index in range(0, whole, 4):
-        k = int.from_bytes(key[index : index + 4], "little") * _M & _MASK
+    for word in unpack(f"<{whole >> 2}I", key[:whole]):
+        k = word * _M & _MASK
         k = (k ^ k >> 24) * _M & _MASK
         h = (h * _M & _MASK) ^ k
     if rest := key[whole:]:

@@ -22,6 +22,14 @@ RUNS = [
 RUN_X = Scenario(
     "x", seconds=8, clients=150, rate=500, servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED
 )
+LOAD_Z = Scenario(seconds=6, clients=100, endpoints=100, rate=200, servers=2, quick=True)
+RUNS_Z = [
+    replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16),
+    replace(LOAD_Z, mode="z-proxy", proxy="shared", faults=("upstream-reset",), seed=17),
+    replace(LOAD_Z, mode="z-proxy", proxy="passthrough", faults=("kill-bridge",), seed=18),
+    replace(LOAD_Z, mode="z-composite", faults=("kill-proxy",), seed=19),
+    replace(LOAD_Z, mode="xz", servers=1, clones=2, faults=("kill-composite",), seed=20),
+]
 
 
 @pytest.mark.parametrize("scenario", RUNS, ids=lambda scenario: scenario.name)
@@ -30,7 +38,10 @@ async def test_everyone_ends_at_the_latest_through_a_fault(scenario: Scenario) -
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
 
 
-async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(kafka: LocalCluster) -> None:
+@pytest.mark.parametrize("scenario", [RUN_X, *RUNS_Z], ids=lambda scenario: scenario.name)
+async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
+    scenario: Scenario, kafka: LocalCluster
+) -> None:
     cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
-    outcome = await run(replace(RUN_X, kafka=cluster))
+    outcome = await run(replace(scenario, kafka=cluster))
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"

@@ -20,8 +20,8 @@ from diem.protocol import codes, messages
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
 _MAX_WINDOW: Final = 600.0
 
-Find = Callable[[int], Awaitable[str]]
-"""Gives the URL to dial after so many failures in a row. A :class:`NothingToDial` counts as a failed attempt."""
+Find = Callable[[], Awaitable[str]]
+"""Gives the URL to dial. A :class:`NothingToDial` counts as a failed attempt."""
 
 
 class NothingToDial(DiemError):
@@ -71,6 +71,11 @@ class Line:
         self.is_open = False
         self.ended: tuple[int, str] | None = None
         """Close code and reason, when the server does not want this client back."""
+        self.cap = timing.cap
+        """No window of ours is longer, in seconds."""
+        self._failures = 0
+        self._pause: asyncio.Timeout | None = None
+        """The wait for the next attempt, unless the server asked for it."""
 
     def want(self, names: Iterable[str]) -> None:
         """Subscribe; to what is subscribed already once more, with the version that is known now."""
@@ -90,11 +95,10 @@ class Line:
     async def run(self) -> None:
         """Keep the connection up until a close code forbids to come back."""
         loop = asyncio.get_running_loop()
-        attempt = 0
         while True:
             began, close = loop.time(), None
             try:
-                await self._stay(attempt)
+                await self._stay()
             except ConnectionClosed as error:
                 close = error.rcvd or error.sent
             except (OSError, InvalidHandshake, TimeoutError, NothingToDial):
@@ -109,17 +113,38 @@ class Line:
             self._hearing.closed(self, code, reason)
             if self.ended:
                 return
-            attempt = 1 if loop.time() - began > self._timing.stable_after else attempt + 1
-            await asyncio.sleep(self._delay(attempt - 1, reason))
+            if loop.time() - began > self._timing.stable_after:
+                self._failures = 0
+            await self._wait(code, reason)
 
-    def _delay(self, failures: int, reason: str) -> float:
+    def hurry(self) -> bool:
+        """Forget the failures and dial soon, if the next attempt is waited for; give whether it is.
+
+        What is overloaded is left alone for as long as it asked.
+        """
+        if self._pause is None or self._pause.expired():
+            return False
+        self._failures = 0
+        soon = asyncio.get_running_loop().time() + full_jitter(0, self._timing.soon, self._timing.soon)
+        self._pause.reschedule(min(soon, self._pause.when() or soon))
+        return True
+
+    async def _wait(self, code: int | None, reason: str) -> None:
         asked = _RETRY.search(reason)
         if asked:
-            return full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
-        return full_jitter(failures, self._timing.base, self._timing.cap)
+            delay = full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
+        else:
+            delay = full_jitter(self._failures, self._timing.base, self.cap)
+        is_restart = code == codes.CloseCode.RESTART
+        self._failures += not is_restart  # that was meant to be
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay) as pause:
+                self._pause = pause if is_restart or not asked else None
+                await asyncio.Event().wait()
+        self._pause = None
 
-    async def _stay(self, attempt: int) -> None:
-        url = await self._find(attempt)
+    async def _stay(self) -> None:
+        url = await self._find()
         async with connect(
             url,
             subprotocols=[Subprotocol(messages.SUBPROTOCOL)],

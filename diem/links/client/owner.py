@@ -16,6 +16,8 @@ class Owner:
         self.url = url
         self.line = line
         self.task = asyncio.create_task(line.run())
+        self.named = True
+        """It is about to be dialled because it was named."""
         self.live = False
         self.stale: frozenset[str] = frozenset()
         """Endpoints that the server itself says are not live."""
@@ -28,6 +30,12 @@ class Owner:
     def look_at(self) -> float:
         """When it is to be looked at."""
         return min(self._doubt_at, self._empty_at)
+
+    def is_named(self, *, named: bool) -> None:
+        """The metadata service was asked about this server: whether it answered, and named it."""
+        self.line.cap = self._timing.named_cap if named else self._timing.cap
+        if named and self.line.hurry():
+            self.named = True
 
     def says(self, *, live: bool, part: Sequence[str] | None, now: float) -> None:
         """Take a status: without ``part`` it speaks for all, with it for these endpoints alone."""

@@ -3,19 +3,22 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import httpx
 
 from diem.links.client.base import Client
 from diem.links.client.event import Event
-from diem.links.client.line import Line, NothingToDial
+from diem.links.client.line import Find, Line, NothingToDial
 from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
 from diem.links.client.owner import Owner
-from diem.links.client.routes import Routes, Step
+from diem.links.client.routes import Located, Routes, Step
 from diem.links.client.timing import Timing
 from diem.process.backoff import full_jitter
+
+SILENT_AFTER: Final = 32.0
+"""Seconds: servers say every 25 s whether they are live."""
 
 
 class PartitionedClient(Client):
@@ -34,7 +37,8 @@ class PartitionedClient(Client):
         timing: Timing | None = None,
     ) -> None:
         super().__init__()
-        self._timing = timing or Timing()
+        # Another server has what one that hangs had: its silence is waited for no longer than it takes to be silence.
+        self._timing = timing or Timing(silent_after=SILENT_AFTER)
         self._origin = origin
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
@@ -109,6 +113,7 @@ class PartitionedClient(Client):
                 self._failures += 1
                 self._not_before = _now() + wait
                 self._routes.unanswered(names, _now())
+                self._named(names, None)
                 self._say(Event("error", message=str(error)))
                 return
             self._failures = 0
@@ -116,9 +121,23 @@ class PartitionedClient(Client):
                 self._refused(self._locator.refused)
             live = {url: owner.live for url, owner in self._owners.items() if owner.line.is_open}
             self._apply(self._routes.located(names, answer, live, _now()))
+            self._named(names, answer)
             for name in set(names) & answer.rejected.keys():
                 self._reject(name, answer.rejected[name])
                 self._apply(self._routes.release(name))
+
+    def _named(self, names: Sequence[str], answer: Located | None) -> None:
+        """Tell the servers of ``names``, each once, whether an answer has named them."""
+        servers: dict[str, bool] = {}
+        for name in names:
+            url = self._routes.url(name) if name in self._routes else None
+            if url is None:
+                continue
+            named = answer is not None and (url in answer.servers if name in answer.hot else url == answer.owners.get(name))
+            servers[url] = named or servers.get(url, False)
+        for url, named in servers.items():
+            if url in self._owners:
+                self._owners[url].is_named(named=named)
 
     def _apply(self, steps: Sequence[Step]) -> None:
         together: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -138,10 +157,12 @@ class PartitionedClient(Client):
             self._urls[line] = url
         return self._owners[url].line
 
-    def _finder(self, url: str) -> Callable[[int], Any]:
-        async def find(failures: int) -> str:
+    def _finder(self, url: str) -> Find:
+        async def find() -> str:
             """Before another attempt it is asked whether anything is still there."""
-            if failures:
+            owner = self._owners[url]
+            named, owner.named = owner.named, False
+            if not named:
                 self._routes.doubt(url, _now())
                 self._wake.set()
                 try:

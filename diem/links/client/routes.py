@@ -180,6 +180,7 @@ class Routes:
 
     def _hop(self, name: str, route: _Route, owner: str | None, origin: str, now: float) -> list[Step]:
         hops = 1 if now - route.settled_at >= self._timing.stays_after else route.hops + 1
+        route.settled_at = math.inf  # a stay counts once, or refusals after it would go round for ever
         self._delay(route, hops, now)
         return [] if hops > MAX_HOPS or owner in (None, origin) else self._join(name, route, str(owner))
 

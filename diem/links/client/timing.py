@@ -17,7 +17,11 @@ class Timing:
     """A server that is not live is doubted after this and up to as much again, and then once more."""
     empty_after: float = 5.0
     """A connection that nothing needs any more is kept this long."""
-    stays_after: float = 10.0
+    stays_after: float = 1.0
     """What stayed this long at a server has arrived: its hops are forgotten."""
+    named_cap: float = 5.0
+    """The longest window for a server that the metadata service names: it is expected back."""
+    soon: float = 0.5
+    """A server that is named while it waits for its next attempt is dialled within this."""
     patience: float = 2.0
     """A dial waits this long for the metadata service, then goes where it went before."""

@@ -21,7 +21,7 @@ class UpdatesClient(Client):
     async def _run(self) -> None:
         await self._line.run()
 
-    async def _find(self, _failures: int) -> str:
+    async def _find(self) -> str:
         return random.choice(self._urls)  # noqa: S311 - spreads clients, is no secret
 
     def _want(self, names: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import LeaveGroupRequest
+from aiokafka.structs import OffsetAndMetadata
 
 from bridge.membership import Membership
 from deploy.kafka.cluster import LocalCluster
@@ -180,3 +182,25 @@ async def test_who_joins_while_no_broker_answers_stops_at_once() -> None:
         assert (nobody.joined, nobody.assigned) == (False, None)
         began = time.monotonic()
     assert time.monotonic() - began < 3.0
+
+
+async def test_a_commit_in_the_middle_of_a_join_does_not_make_the_next_one(options: KafkaOptions) -> None:
+    """It would be refused when the join is just over, which the library takes as a reason to join again."""
+    async with member(options, 1) as leader:
+        await until(lambda: leader.assigned == ALL)
+        coordinator = inside(leader)
+        send = coordinator._send_req
+
+        async def with_a_commit(request: Any) -> Any:
+            if type(request).__name__.startswith("SyncGroup") and leader.consumer is not None:
+                offsets = {TopicPartition(options.names.updates, 0): OffsetAndMetadata(1, "")}
+                with contextlib.suppress(KafkaError):
+                    await coordinator._do_commit_offsets(None, offsets)
+            return await send(request)
+
+        coordinator._send_req = with_a_commit
+        before = leader.assignments
+        async with member(options, 2) as second:
+            await until(lambda: (leader.assigned, second.assigned) == (LOW, HIGH))
+            await asyncio.sleep(4.0)
+            assert leader.assignments - before == 1

@@ -95,12 +95,25 @@ async def test_nothing_is_said_before_the_map_is_known(reader: Reader, wire: Wir
 async def test_the_head_is_last_whatever_was_written_after_it(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
     reader.put(b"/a", encode_entry(Entry(1)))
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
-    reader.put(b"ack/0", b"{}")
+    reader.put(b"/b", encode_entry(Entry(2)))
     reader.map.caught_up = True
     feeding.changed()
     await settled()
-    assert wire.keys == [[START_KEY, b"/a", b"ack/0", HEAD_KEY]]
+    assert wire.keys == [[START_KEY, b"/a", b"/b", HEAD_KEY]]
     assert wire.batches[0][0] == 3
+
+
+async def test_what_no_server_needs_or_could_take_is_left_out(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
+    reader.put(b"ack/publisher", b"{}")
+    reader.put(b"/" + 70_000 * b"k", encode_entry(Entry(1)))
+    reader.put(b"no name", encode_entry(Entry(1)))
+    reader.put(b"/long", b" " * 100_000)
+    reader.put(b"/a", encode_entry(Entry(1)))
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert wire.keys == [[START_KEY, b"/a", HEAD_KEY]]
 
 
 async def test_later_only_what_is_new_is_sent(reader: Reader, wire: Wire, feeding: MapFeed) -> None:

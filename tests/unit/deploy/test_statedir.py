@@ -20,6 +20,14 @@ def test_holding_creates_a_private_directory_with_private_keys(tmp_path: Path) -
         assert not SharedKey.load(state.internal_key_file).matches(SharedKey.load(state.write_key_file).header)
 
 
+def test_sockets_that_a_killed_diem_up_has_left_are_removed(tmp_path: Path) -> None:
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
+    (sockets / "9400.sock").touch()
+    with StateDir(tmp_path).held():
+        assert not list(sockets.iterdir())
+
+
 def test_keys_survive(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     with state.held():

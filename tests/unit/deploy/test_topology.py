@@ -28,6 +28,7 @@ from deploy.topology import (
     sizes_of,
     slots,
 )
+from deploy.topology.environment import shared
 from diem.process.listeners import PortTaken
 
 STATE = Path("/state")
@@ -207,7 +208,12 @@ def test_every_process_of_ours_is_supervised_and_keeps_its_keys_in_files() -> No
             assert each.env["DIEM_SUPERVISED"] == "1"
             assert each.env["DIEM_STATE_DIR"] == "/state"
             assert each.env["DIEM_INTERNAL_KEY_FILE"] == "/state/internal.key"
+            assert each.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets"
             assert each.argv == ("python", "-m", "deploy", "run", each.process)
+
+
+def test_where_paths_are_too_long_for_sockets_nobody_is_told_of_any() -> None:
+    assert "DIEM_INTERNAL_SOCKETS" not in shared(Options(Mode.SINGLE, state_dir=Path("/") / ("d" * 100)))
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -40,8 +40,8 @@ def test_a_group_that_has_never_been_stable_has_no_owners() -> None:
 def test_a_group_without_members_is_forgotten_after_a_while() -> None:
     group = Group()
     group.take(clone(1), 0, 1.0)
-    group.take(EMPTY, 0, 0.0)
-    group.take(EMPTY, 0, EMPTY_FOR - 0.1)
+    for second in range(int(EMPTY_FOR)):
+        group.take(EMPTY, 0, float(second))
     assert group.clone == clone(1, state=UNKNOWN)
     assert group.take(EMPTY, 0, EMPTY_FOR)
     assert group.clone == EMPTY
@@ -65,3 +65,11 @@ def test_owners_are_always_those_of_the_last_stable_assignment(said: list[Clone]
         group.take(each, 0, second * EMPTY_FOR / 40)
         assert (group.clone.owners, group.clone.members) == (last.owners, last.members)
         assert group.clone.state == each.state
+
+
+def test_time_in_which_kafka_said_nothing_does_not_count_as_emptiness() -> None:
+    group = Group()
+    group.take(clone(1), 0, 0.0)
+    group.take(EMPTY, 0, 1.0)
+    group.take(EMPTY, 0, 1.0 + 2 * EMPTY_FOR)
+    assert group.clone == clone(1, state=UNKNOWN)

@@ -57,8 +57,11 @@ def test_byte_by_byte_gives_every_update(frames: list[bytes]) -> None:
 @given(frames=streams, cut=st.integers(0, 3))
 def test_a_short_run_is_whole_update_frames_with_short_headers_and_nothing_else(frames: list[bytes], cut: int) -> None:
     stream = b"".join(frames)[: -cut or None]
+    while frames and len(stream) <= sum(map(len, frames[:-1])):
+        frames.pop()
+    whole = stream == b"".join(frames)
     shorts = all(frame.startswith(b'{"type":"update","endpoint":"', 2) for frame in frames)
-    assert short_run(stream) == (len(frames) if shorts and not (cut and frames) else 0)
+    assert short_run(stream) == (len(frames) if shorts and whole else 0)
 
 
 def test_a_chunk_of_nothing_but_updates_is_handed_on_without_a_copy() -> None:

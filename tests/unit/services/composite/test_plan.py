@@ -1,5 +1,7 @@
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from services.composite.plan import Child, Plan, Ports, Stage, child_names, children
 
@@ -20,6 +22,13 @@ def test_composite_is_pairs_with_a_metadata_service_and_a_proxy() -> None:
     assert list(planned(2)) == ["metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy"]
     assert tuple(planned(3)) == child_names(3)
     assert all(child.env["DIEM_SUPERVISED"] == "1" for child in planned(3).values())
+
+
+def test_children_are_told_where_sockets_for_links_among_them_are_or_nothing() -> None:
+    assert all("DIEM_INTERNAL_SOCKETS" not in child.env for child in planned(1).values())
+    plan = replace(PLAN, sockets=Path("/state/sockets"))
+    made = children(plan, 1, PLACES.__getitem__)
+    assert all(child.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets" for child in made)
 
 
 def test_bridge_is_a_member_of_the_composites_own_group_and_names_its_server() -> None:

@@ -235,3 +235,20 @@ def test_status_names_the_partitions_and_the_epoch() -> None:
     said = running(0, 1).server.status()
     assert said["partitions"] == [HOT, 0, 1]
     assert said["epoch"] == 0
+
+
+def test_a_session_that_is_held_back_gets_its_last_update_and_where_to_ask_in_any_order() -> None:
+    for update_first in (True, False):
+        group = running(0)
+        client = Client(group.hub)
+        client.subscribe("/a")
+        client.session.block()
+        moving = {**ENTRIES, b"/a": Entry(0, 1)}
+        if update_first:
+            group.update(0, "/a", V1)
+        group.mapped(1, Phase.MOVE, moving)
+        if not update_first:
+            group.update(0, "/a", V1)
+        client.session.unblock()
+        assert [message["version"] for message in client.of("update")] == [V1]
+        assert len(client.of("moved")) == 1

@@ -13,7 +13,8 @@ from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Topic, describe
 from diem.kafka.options import KafkaOptions
-from tests.load.system import NotUp, Process, System
+from tests.load.processes import Process
+from tests.load.system import NotUp, System
 
 IN_SYNC_SECONDS = 60.0
 POLL_SECONDS = 0.2

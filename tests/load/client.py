@@ -1,7 +1,6 @@
-"""One load client: subscribes, applies the drop rule, reconnects as the SDK does, and records what the oracle needs."""
+"""A load client with one connection: subscribes, applies the drop rule, reconnects as the SDK does."""
 
 import asyncio
-import re
 from random import Random
 from time import monotonic
 from typing import Any
@@ -9,52 +8,37 @@ from typing import Any
 from diem.protocol.codes import reconnects
 from tests.load import wire
 from tests.load.link import Link, Server
-from tests.oracle.history import LEFT, Event, Kind
+from tests.load.subscriber import (
+    CONNECT_SECONDS,
+    SILENCE_SECONDS,
+    STABLE_SECONDS,
+    HistoryFull,
+    Subscriber,
+    backoff,
+)
+from tests.oracle.history import LEFT, Kind
 
-BACKOFF_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 30.0
-STABLE_SECONDS = 60.0
-SILENCE_SECONDS = 60.0
-CONNECT_SECONDS = 10.0
-MAX_EVENTS = 500_000
-"""Events that one client records; then the run is too long for this harness, and says so."""
-
-Row = tuple[float, str, bytes, int, int]
-"""An :class:`Event` in the making: plain, because 25,000 a second are made."""
-
-
-class HistoryFull(Exception):
-    """A client has recorded more than it may hold."""
+__all__ = ["HistoryFull", "LoadClient"]
 
 
-class LoadClient:
-    """One client over all its connections.
+class LoadClient(Subscriber):
+    """One client over all its connections, one at a time.
 
-    It holds what it was told, because it does not fetch; a subclass may. What came on the wire is counted, and what
-    passes the filter is recorded: a greater version than any before, and with ``filtered`` (all-to-all) only for
-    endpoints that are subscribed. Without ``filtered`` an update for a foreign endpoint is recorded as well, for the
-    oracle to name.
+    With ``filtered`` (all-to-all) it records updates of endpoints only that are subscribed. Without it an update for a
+    foreign endpoint is recorded as well, for the oracle to name.
     """
 
     def __init__(
         self, name: str, address: str, servers: list[Server], wants: list[str], random: Random, *, filtered: bool
     ) -> None:
-        self.name = name
-        self.address = address
-        self.wants = {endpoint.encode() for endpoint in wants}
-        self.told: dict[bytes, int] = {}
-        self.rows: list[Row] = []
-        self.raw = 0
-        self.refused = 0
+        super().__init__(name, address, wants, random)
         self.link: Link | None = None
-        self._dialed: Link | None = None
         self.pattern = wire.ANY_UPDATE
+        self._dialed: Link | None = None
         self._servers = servers
         self._server = random.choice(servers)
-        self._random = random
         self._filtered = filtered
         self._failures = 0
-        self._request = 0
-        self._leaving = False
         self._later: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._refilter()
@@ -62,12 +46,9 @@ class LoadClient:
     # What the run asks of it
 
     def start(self, delay: float) -> None:
-        """Connect after ``delay`` seconds."""
         self._later = asyncio.get_running_loop().call_later(delay, self._dial)
 
-    def leave(self) -> None:
-        """Go for good."""
-        self._leaving = True
+    def close(self) -> None:
         if self._later:
             self._later.cancel()
         if self._dialing:
@@ -76,37 +57,33 @@ class LoadClient:
             self.link.close()
 
     def swap(self, old: str, new: str) -> None:
-        """Look at another endpoint: subscribe to ``new``, unsubscribe from ``old``. Nothing while not connected."""
         if self.link and self.link.welcomed:
             self.wants.add(new.encode())
             self._subscribe({new.encode()})
             self.wants.discard(old.encode())
-            self._request += 1
             self.record(Kind.UNSUBSCRIBE, old.encode(), time=monotonic())
-            self.link.say({"type": "unsubscribe", "id": self._request, "endpoints": [old]})
+            self.link.request("unsubscribe", [old])
 
-    def watch(self, now: float) -> None:
-        """Called about once a second: gives up a server that does not welcome, or says nothing for 60 s."""
+    def drop(self) -> None:
+        if self.link:
+            self.link.abort()
+
+    def look(self, now: float) -> None:
         link = self._dialed
         if link and now - link.heard > (SILENCE_SECONDS if link.welcomed else CONNECT_SECONDS):
             link.abort()
-        if len(self.rows) > MAX_EVENTS:
-            raise HistoryFull(f"client {self.name} has more than {MAX_EVENTS} events")
 
-    def events(self) -> list[Event]:
-        """All that was recorded."""
-        return [Event(time, kind, endpoint.decode(), *more) for time, kind, endpoint, *more in self.rows]
+    @property
+    def links(self) -> list[Link]:
+        return [self.link] if self.link else []
 
-    def level(self, endpoint: bytes) -> int:
-        """The version of ``endpoint`` that the client knows of."""
-        return self.told.get(endpoint, 0)
+    @property
+    def connected(self) -> bool:
+        return self.link is not None and self.link.welcomed
 
-    def known(self, endpoint: bytes) -> int:
-        """The version that the client holds, which it says when it subscribes."""
-        return self.told.get(endpoint, 0)
-
-    def changed(self, endpoint: bytes) -> None:
-        """The client was told of a new version of ``endpoint``: the place to fetch it."""
+    @property
+    def live(self) -> bool:
+        return self.link is not None and self.link.live and not self.link.stale & self.wants
 
     # What the link reports (it is a ``LinkOwner``)
 
@@ -121,102 +98,47 @@ class LoadClient:
 
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
         """Take the update frames between two places of a chunk."""
-        told, record = self.told, self.rows.append
-        for endpoint, digits in self.pattern.findall(data, start, end):
-            version = int(digits)
-            if version > told.get(endpoint, 0):
-                told[endpoint] = version
-                record((time, "update", endpoint, version, 0))
-                self.changed(endpoint)
+        self.take_updates(self.pattern.findall(data, start, end), time)
 
     def message(self, message: dict[str, Any], time: float) -> None:
         """Take any other message."""
-        kind = message["type"]
-        if kind == "subscribed":
-            for name, version in message["endpoints"].items():
-                self.record(Kind.SUBSCRIBED, name.encode(), version or 0, time=time)
-            for name in message.get("rejected", ()):
-                self.record(Kind.REJECTED, name.encode(), time=time)
-        elif kind == "unsubscribed":
-            for name in message["endpoints"]:
-                self.record(Kind.UNSUBSCRIBED, name.encode(), time=time)
+        if self.link is None:
+            return
+        self.take_message(message, time, self.link)
+        if message["type"] == "unsubscribed":
             self._refilter()
-        elif kind == "resync":
-            for name in message["endpoints"]:
-                self.record(Kind.RESYNC, name.encode(), time=time)
-                self.changed(name.encode())
-        elif kind == "status":
-            self._status(live=message["live"], names=message.get("endpoints"), time=time)
-        elif kind != "welcome":
-            raise wire.WireError(f"unexpected message: {message}")
 
     def lost(self, link: Link, code: int, reason: str) -> None:
         """The connection is gone, or never came to be: connect again, unless the code forbids it."""
         now = monotonic()
         if link.opened:
-            self.record(Kind.RAW, code=link.updates, time=now)
-            self.record(Kind.CLOSE, code=LEFT if self._leaving else code, time=now)
-            self.raw += link.updates
+            self.ended(link, LEFT if self.leaving else code, now)
             if now - link.opened > STABLE_SECONDS:
                 self._failures = 0
         else:
             self.refused += 1
             # Another one after a failed connect, where there is another one.
             others = [server for server in self._servers if server != self._server]
-            self._server = self._random.choice(others or self._servers)
+            self._server = self.random.choice(others or self._servers)
         self.link = self._dialed = None
-        if not self._leaving and reconnects(code):
-            self._again(reason)
-
-    def record(self, kind: Kind, endpoint: bytes = b"", version: int = 0, code: int = 0, *, time: float) -> None:
-        """Record an event."""
-        self.rows.append((time, kind.value, endpoint, version, code))
+        if not self.leaving and reconnects(code):
+            self.start(backoff(self._failures, reason, self.random))
+            self._failures += 1
 
     # Its own ways
-
-    def _again(self, reason: str) -> None:
-        window = min(BACKOFF_CAP_SECONDS, BACKOFF_SECONDS * 2**self._failures)
-        if hint := re.search(r"retry=(\d+)", reason):
-            window = int(hint[1]) / 1000
-        self._failures += 1
-        self.start(self._random.random() * window)
 
     def _dial(self) -> None:
         self._dialing = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
-        server = self._server
-        link = self._dialed = Link(self, server)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: link, server.host, server.port, local_addr=(self.address, 0)
-                )
-        except (OSError, TimeoutError) as error:
-            self.lost(link, 1006, str(error))
+        link = self._dialed = Link(self, self._server)
+        await link.dial(self.address, CONNECT_SECONDS)
 
     def _subscribe(self, endpoints: set[bytes]) -> None:
-        if self.link is None or not endpoints:
-            return
-        self._request += 1
-        now = monotonic()
-        known = {endpoint.decode(): self.known(endpoint) or None for endpoint in sorted(endpoints)}
-        for name, version in known.items():
-            self.record(Kind.SUBSCRIBE, name.encode(), version or 0, time=now)
-        self.link.say({"type": "subscribe", "id": self._request, "endpoints": known})
-        self._refilter()
+        if self.link is not None:
+            self.ask(self.link, endpoints)
+            self._refilter()
 
     def _refilter(self) -> None:
         if self._filtered:
             self.pattern = wire.updates_of(self.wants)
-
-    def _status(self, *, live: bool, names: list[str] | None, time: float) -> None:
-        link = self.link
-        if link is None:
-            return
-        # The server repeats itself every 25 s; only what changes is recorded.
-        if names is None and live != link.live:
-            link.live = live
-            self.record(Kind.STATUS, code=int(live), time=time)
-        for name in names or ():
-            self.record(Kind.STATUS, name.encode(), code=int(live), time=time)

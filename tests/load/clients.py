@@ -1,6 +1,7 @@
 """The process of the load clients: takes orders as JSON lines on its standard input, answers on its standard output.
 
 The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` says what everybody should reach, and
+``{"churn": seconds}`` changes how often they swap endpoints, ``{"drop": share}`` has so many lose their connections,
 ``{"finish": folder}`` ends the run: the histories are written there. When the input ends, so does the process.
 """
 
@@ -20,12 +21,16 @@ from pydantic import BaseModel
 
 from tests.load.client import LoadClient
 from tests.load.link import Server
-from tests.load.probe import ProbeClient
-from tests.oracle.history import Kind, write_client
+from tests.load.locating import Locator
+from tests.load.partitioned import PartitionedLoadClient
+from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
+from tests.load.subscriber import Subscriber
+from tests.oracle.history import write_client
 
 REPORT_SECONDS = 0.5
 SETTLE_SECONDS = 0.5
 ORDER_BYTES = 16 * 1024 * 1024
+LOCATE_SECONDS = 5.0
 
 
 class Plan(BaseModel, frozen=True):
@@ -35,6 +40,8 @@ class Plan(BaseModel, frozen=True):
     """Host, port and path."""
     rest: str
     """Base URL of the Data Service, for the probes."""
+    metadata: str | None = None
+    """Base URL of the metadata service, where clients look for servers themselves."""
     endpoints: list[str]
     clients: int = 500
     subscriptions: int = 10
@@ -54,19 +61,25 @@ class Plan(BaseModel, frozen=True):
 class Crowd:
     """All clients of the process."""
 
-    def __init__(self, plan: Plan, http: httpx.AsyncClient) -> None:
+    def __init__(self, plan: Plan, http: httpx.AsyncClient, locator: Locator) -> None:
         self.plan = plan
         self.random = Random(plan.seed)
         self.expected: dict[bytes, int] = {}
         self.churn_seconds = plan.churn_seconds
+        self.locator = locator
         servers = [Server(*server) for server in plan.servers]
         self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
 
-    def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> LoadClient:
+    def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> Subscriber:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
         wants = self.random.sample(self.plan.endpoints, self.plan.subscriptions)
         random = Random(self.random.random())
-        if number < self.plan.probes:
+        probes = number < self.plan.probes
+        if self.plan.metadata and probes:
+            return PartitionedProbeClient(name, address, self.locator, wants, random, http=http)
+        if self.plan.metadata:
+            return PartitionedLoadClient(name, address, self.locator, wants, random)
+        if probes:
             return ProbeClient(name, address, servers, wants, random, filtered=self.plan.filtered, http=http)
         return LoadClient(name, address, servers, wants, random, filtered=self.plan.filtered)
 
@@ -85,6 +98,11 @@ class Crowd:
                 others = [name for name in self.random.sample(self.plan.endpoints, len(wants) + 1) if name not in wants]
                 client.swap(self.random.choice(sorted(wants)), others[0])
 
+    def drop(self, share: float) -> None:
+        """So many clients lose their connections."""
+        for client in self.random.sample(self.clients, round(share * len(self.clients))):
+            client.drop()
+
     def behind(self) -> int:
         """Pairs of client and endpoint that are below what is expected, unconnected clients' included."""
         expected = self.expected
@@ -94,14 +112,21 @@ class Crowd:
 
     def figures(self) -> dict[str, Any]:
         """How things are now."""
-        links = [client.link for client in self.clients if client.link]
+        links = [link for client in self.clients for link in client.links]
+        unexpected = [what for client in self.clients for what in client.unexpected]
         return {
-            "connected": sum(link.welcomed for link in links),
-            "live": sum(link.live for link in links),
+            "connected": sum(client.connected for client in self.clients),
+            "live": sum(client.connected and client.live for client in self.clients),
+            "links": len(links),
             "raw": sum(client.raw for client in self.clients) + sum(link.updates for link in links),
             "events": sum(len(client.rows) for client in self.clients),
             "refused": sum(client.refused for client in self.clients),
-            "fetches": sum(client.fetches for client in self.clients if isinstance(client, ProbeClient)),
+            "fetches": sum(client.fetches for client in self.clients if isinstance(client, Fetching)),
+            "locates": self.locator.asked,
+            "locates_failed": self.locator.failed,
+            "moves": sum(client.moves for client in self.clients if isinstance(client, PartitionedLoadClient)),
+            "unexpected": len(unexpected),
+            "unexpected_first": unexpected[:3],
             "behind": self.behind() if self.expected else None,
             "cpu": round(process_time(), 3),
         }
@@ -115,7 +140,10 @@ async def serve() -> None:
     plan = Plan.model_validate_json(await orders.readline())
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=plan.rest, timeout=10, trust_env=False))
-        crowd = Crowd(plan, http)
+        asking = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=plan.metadata or "", timeout=LOCATE_SECONDS, trust_env=False)
+        )
+        crowd = Crowd(plan, http, Locator(asking))
         crowd.start()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         ticking = tasks.create_task(_tick(crowd))
@@ -130,6 +158,8 @@ async def _obey(crowd: Crowd, orders: asyncio.StreamReader) -> None:
             crowd.expected = {name.encode(): version for name, version in order["expect"].items()}
         elif "churn" in order:
             crowd.churn_seconds = order["churn"]
+        elif "drop" in order:
+            crowd.drop(order["drop"])
         elif "finish" in order:
             await _finish(crowd, Path(order["finish"]))
             return
@@ -150,8 +180,7 @@ async def _finish(crowd: Crowd, folder: Path) -> None:
     end = monotonic()
     figures = crowd.figures()
     for client in crowd.clients:
-        if client.link:
-            client.record(Kind.RAW, code=client.link.updates, time=end)
+        client.count(end)
         client.leave()
     await asyncio.sleep(SETTLE_SECONDS)
     for client in crowd.clients:

@@ -1,7 +1,9 @@
 """``python -m tests.load.convergence``: Load L without faults in every mode, and the negative controls on it."""
 
 import sys
+from dataclasses import replace
 
+from tests.load.faults import RUNS_Z
 from tests.load.scenario import Scenario
 from tests.load.suite import run_all
 
@@ -11,6 +13,7 @@ RUNS = [
     Scenario("all-to-all", servers=3, clients=200, label="3-servers"),
     Scenario("x", clients=600, servers=1, label="1-server"),
     Scenario("x", clients=600, servers=3, label="3-servers", controls=True),
+    *(replace(run, label="without-faults", controls=True) for run in RUNS_Z),
 ]
 
 if __name__ == "__main__":

@@ -73,6 +73,10 @@ class Crowd:
         """Change the mean time between two endpoint swaps of a client; 0 ends them."""
         await self._send(orjson.dumps({"churn": seconds}))
 
+    async def drop(self, share: float) -> None:
+        """Have so many of the clients lose their connections, as networks lose them."""
+        await self._send(orjson.dumps({"drop": share}))
+
     async def finish(self, folder: Path) -> float:
         """End the run and have the histories written below ``folder``; returns when observation ended."""
         await self._send(orjson.dumps({"finish": str(folder)}))

@@ -12,7 +12,7 @@ from tests.oracle.mutate import CONTROLS, EXPECTED, NotApplicable
 
 RATE_SHARE = 0.98
 """Of the updates that are due, in a run without faults."""
-FELT = {"cut-black-hole", "all-brokers-down"}
+FELT = {"cut-black-hole", "upstream-black-hole", "all-brokers-down"}
 """Faults that nobody can pass over: a run in which they hit nobody shows nothing."""
 HARNESS_SHARE = 0.8
 """Of one CPU, for each of the harness' two processes: with more, they would be what is slow."""
@@ -26,6 +26,8 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         Goal("promises broken, by the oracle", "", 0, total),
         Goal("T_conv, maximum", "s", bounds.t_conv, steady.get("max")),
         Goal("clients connected at the end", "", scenario.clients, figures["clients"]["connected"], at_least=True),
+        Goal("messages that no client should be sent", "", 0, figures["clients"]["unexpected"]),
+        Goal("restarts that no fault explains", "", 0, sum(figures["unexplained_restarts"].values())),
     ]
     for part in ("clients", "writer"):
         share = figures["cpu_seconds"][part] / figures["run_seconds"]
@@ -35,6 +37,8 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         goals.append(Goal("updates accepted", "1/s", rate, figures["accepted_per_s"], at_least=True))
     for fault, behind in report.lags.faults.items():
         limit = round(fault.end - fault.start + (bounds.t_heal if fault.heal is None else fault.heal), 2)
+        if not fault.excuses:
+            limit = bounds.t_conv
         goals.append(Goal(f"time behind, {fault.kind}", "s", limit, round(behind, 2)))
         if fault.kind in FELT:
             least = round((fault.end - fault.start) / 2, 2)

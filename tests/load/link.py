@@ -41,21 +41,38 @@ class LinkOwner(Protocol):
 class Link(asyncio.Protocol):
     """One connection of a client: hands on what comes, in the order of the wire, and answers pings and closes."""
 
-    def __init__(self, owner: LinkOwner, server: Server) -> None:
+    def __init__(self, owner: LinkOwner, server: Server, number: int = 0) -> None:
+        self.number = number
+        """Which connection of its client it is; always 0 where there is one at a time."""
         self.opened = 0.0
         self.heard = monotonic()
         self.live = True
+        self.stale: set[bytes] = set()
+        """Endpoints that were told live:false by name."""
         self.welcomed = False
         self.updates = 0
         self._owner = owner
+        self._server = server
+        self._requests = 0
         self._handshake: wire.Handshake | None = wire.Handshake(server.host, server.port, server.path)
         self._transport: asyncio.Transport | None = None
         self._tail = b""
         self._code, self._reason = 1006, ""
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-        self._write(wire.frame(orjson.dumps(message)))
+    async def dial(self, address: str, within: float) -> None:
+        """Connect from a local address; what does not come to be is reported as lost."""
+        try:
+            async with asyncio.timeout(within):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: self, self._server.host, self._server.port, local_addr=(address, 0)
+                )
+        except (OSError, TimeoutError) as error:
+            self._owner.lost(self, 1006, str(error))
+
+    def request(self, kind: str, endpoints: list[str] | dict[str, int | None]) -> None:
+        """Send a message that is answered."""
+        self._requests += 1
+        self._write(wire.frame(orjson.dumps({"type": kind, "id": self._requests, "endpoints": endpoints})))
 
     def close(self) -> None:
         """Close in the orderly way."""

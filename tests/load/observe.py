@@ -3,36 +3,47 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from random import Random
 from time import monotonic, process_time
 from typing import Any
-from urllib.parse import urlsplit
 
+from deploy.control import ControlFailed
 from tests.load.bench import BUILD, Goal
-from tests.load.brokers import Brokers
-from tests.load.clients import Plan
 from tests.load.crowd import Crowd
 from tests.load.goals import controls, goals_of
-from tests.load.injection import CUTS, FAULTS, Scene
+from tests.load.injection import FAULTS, Scene
+from tests.load.logs import SAID, tracebacks
 from tests.load.progress import Display
-from tests.load.relay import Relay
 from tests.load.scenario import Outcome, Scenario
+from tests.load.stage import staged
 from tests.load.system import NotUp, System
-from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, Uncertain, judge, read_history, write_history
 from tests.oracle.accounting import WIPE
 from tests.oracle.judge import quantiles
 
 CONNECT_SECONDS = 30.0
+FIGURES = (
+    *("connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
+    *("unexpected", "unexpected_first"),
+)
 QUIET_SECONDS = 1.0
 """Observed after everybody has converged: what must not come may still come."""
 FAULT_SECONDS = 8.0
 """What a fault and its healing take, more or less, for the progress bar."""
-LONG_SECONDS = {"cut-black-hole": 20.0, "recreate-topic": 18.0, "stop-broker": 25.0, "all-brokers-down": 90.0}
+LONG_SECONDS = {
+    "cut-black-hole": 20.0,
+    "upstream-black-hole": 20.0,
+    "recreate-topic": 18.0,
+    "stop-broker": 25.0,
+    "all-brokers-down": 90.0,
+    "server-down": 20.0,
+    "pair-down": 20.0,
+    "server-up": 18.0,
+    "pair-up": 18.0,
+    "rebalance-storm": 75.0,
+    "metadata-down": 38.0,
+}
 
 
 async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
@@ -46,10 +57,13 @@ async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
     with Display(scenario.name, expected) as display, tempfile.TemporaryDirectory(prefix="diem-load-") as temporary:
         display.show("starting")
         try:
-            async with _scene(scenario, Path(temporary), goals) as scene:
+            async with staged(scenario, Path(temporary), goals) as scene:
                 recorded, figures = await _observe(scenario, scene, folder, bounds, display)
         finally:
             shutil.copytree(Path(temporary) / "state" / "logs", folder / "logs", dirs_exist_ok=True)
+        found = tracebacks(folder / "logs")
+        figures["tracebacks"] = found[:SAID]
+        goals.append(Goal("exceptions in the logs", "", 0, len(found)))
         write_history(folder, recorded, clients=False)
         display.show("judging")
         report = await asyncio.to_thread(judge, read_history(folder), bounds)
@@ -61,85 +75,49 @@ async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
     return Outcome(scenario, report, {"scenario": described, **figures, **report.figures()}, goals, folder)
 
 
-@asynccontextmanager
-async def _scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> AsyncIterator[Scene]:
-    """The running system, with everything that the faults need."""
-
-    def bridge() -> tuple[str, int]:
-        try:
-            url = urlsplit(system.process("bridge-1").internal_url or "")
-        except NotUp as error:
-            raise ConnectionRefusedError(str(error)) from error
-        return url.hostname or "", url.port or 0
-
-    async with Relay(bridge) as relay:
-        options = list(scenario.options)
-        if CUTS & set(scenario.faults):
-            options += ["--set", f"websocket-1:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:{relay.port}/feed"]
-        system = System(scenario.mode, folder, options)
-        async with system:
-            names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
-            writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
-            yield Scene(system, writer, Brokers(system, scenario.kafka), relay, scenario.quick, goals)
-            await writer.close()
-
-
 async def _observe(
     scenario: Scenario, scene: Scene, folder: Path, bounds: Bounds, display: Display
 ) -> tuple[History, dict[str, Any]]:
-    system, writer = scene.system, scene.writer
-    async with Crowd(_plan(scenario, system, writer.endpoints)) as crowd:
-        await writer.put_all()
-        display.show("connecting")
-        if not await crowd.until(lambda figures: figures["connected"] == scenario.clients, CONNECT_SECONDS):
-            raise TimeoutError(f"only {crowd.figures.get('connected')} of {scenario.clients} clients connected")
-        before, own, start = system.measure(), process_time(), monotonic()
-        theirs = crowd.figures["cpu"]
-        over, now = asyncio.Event(), ["writing"]
-        showing = asyncio.create_task(_show(crowd, system, display, now))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(writer.run_until(over))
-            faults = await _inject(scenario, scene, crowd, now)
-            await asyncio.sleep(max(0.0, start + scenario.seconds - monotonic()))
-            over.set()
-        elapsed = monotonic() - start
-        cpu = {name: round(seconds - before.get(name, 0), 2) for name, seconds in system.measure().items()}
-        cpu |= {"clients": round(crowd.figures["cpu"] - theirs, 2), "writer": round(process_time() - own, 2)}
-        showing.cancel()
-        display.show("converging")
-        await crowd.churn(0)
-        final = await writer.final()
-        converged = await _converge(crowd, final, scenario, bounds.t_conv + bounds.t_heal)
-        await asyncio.sleep(QUIET_SECONDS)
-        snapshots = await system.snapshots()
-        final = await writer.final()
-        display.show("writing histories")
-        end = await crowd.finish(folder)
-        figures = {
-            "accepted_per_s": round(writer.changed_since(start) / elapsed, 1),
-            "write_s": quantiles(writer.latencies),
-            "write_answers": dict(writer.statuses),
-            "converged_s_after_writes": converged,
-            "clients": {name: crowd.figures[name] for name in ("connected", "raw", "events", "refused", "fetches")},
-            "cpu_seconds": cpu,
-            "run_seconds": round(elapsed, 2),
-        }
+    system, writer, crowd = scene.system, scene.writer, scene.crowd
+    await writer.put_all()
+    display.show("connecting")
+    if not await crowd.until(lambda figures: figures["connected"] == scenario.clients, CONNECT_SECONDS):
+        raise TimeoutError(f"only {crowd.figures.get('connected')} of {scenario.clients} clients connected")
+    before, own, start = system.measure(), process_time(), monotonic()
+    theirs = crowd.figures["cpu"]
+    over, now = asyncio.Event(), ["writing"]
+    showing = asyncio.create_task(_show(crowd, system, display, now))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(writer.run_until(over))
+        faults = await _inject(scenario, scene, crowd, now)
+        await asyncio.sleep(max(0.0, start + scenario.seconds - monotonic()))
+        over.set()
+    elapsed = monotonic() - start
+    cpu = {name: round(seconds - before.get(name, 0), 2) for name, seconds in system.measure().items()}
+    cpu |= {"clients": round(crowd.figures["cpu"] - theirs, 2), "writer": round(process_time() - own, 2)}
+    showing.cancel()
+    display.show("converging")
+    await crowd.churn(0)
+    final = await writer.final()
+    converged = await _converge(crowd, final, scenario, bounds.t_conv + bounds.t_heal)
+    await asyncio.sleep(QUIET_SECONDS)
+    snapshots, unexplained = await system.snapshots(), await system.unexplained()
+    final = await writer.final()
+    display.show("writing histories")
+    end = await crowd.finish(folder)
+    figures = {
+        "accepted_per_s": round(writer.changed_since(start) / elapsed, 1),
+        "write_s": quantiles(writer.latencies),
+        "write_answers": dict(writer.statuses),
+        "converged_s_after_writes": converged,
+        "clients": {name: crowd.figures[name] for name in FIGURES},
+        "unexplained_restarts": unexplained,
+        "kills": dict(system.kills),
+        "cpu_seconds": cpu,
+        "run_seconds": round(elapsed, 2),
+    }
     uncertain = _unexplained(writer.uncertain, faults)
     return History(writer.accepted, {}, end, faults, uncertain, snapshots, final), figures
-
-
-def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
-    return Plan(
-        servers=system.servers,
-        rest=system.rest,
-        endpoints=names,
-        clients=scenario.clients,
-        subscriptions=scenario.subscriptions,
-        probes=scenario.probes,
-        churn_seconds=scenario.churn_seconds,
-        filtered=scenario.mode == "all-to-all",
-        seed=scenario.seed,
-    )
 
 
 async def _inject(scenario: Scenario, scene: Scene, crowd: Crowd, now: list[str]) -> list[Fault]:
@@ -148,7 +126,13 @@ async def _inject(scenario: Scenario, scene: Scene, crowd: Crowd, now: list[str]
     for name in scenario.faults:
         await asyncio.sleep(scenario.gap)
         now[0] = name
-        fault = await FAULTS[name](scene)
+        start = monotonic()
+        try:
+            fault = await FAULTS[name](scene)
+        except (NotUp, ControlFailed) as error:
+            # The others are looked at all the same.
+            fault = Fault(name, str(error), start, monotonic())
+            scene.goals.append(Goal(f"{name} could be injected, and was over in time", "", 1, 0.0, at_least=True))
         found.append(fault)
         now[0] = f"after {name}"
         heal = scenario.bounds.t_heal if fault.heal is None else max(fault.heal, scenario.bounds.t_heal)

@@ -1,33 +1,24 @@
-"""A load client that fetches, as the SDK does: what it holds is what REST gave it last."""
+"""Load clients that fetch, as the SDK does: what they hold is what REST gave them last."""
 
 import asyncio
-from random import Random
 from time import monotonic
+from typing import Any
 
 import httpx
 
 from tests.load.client import LoadClient
-from tests.load.link import Server
+from tests.load.partitioned import PartitionedLoadClient
+from tests.load.subscriber import Subscriber
 from tests.oracle.history import Kind
 
 RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
 
 
-class ProbeClient(LoadClient):
+class Fetching(Subscriber):
     """Fetches an endpoint when it was told of it, one fetch an endpoint at a time, until held >= told."""
 
-    def __init__(
-        self,
-        name: str,
-        address: str,
-        servers: list[Server],
-        wants: list[str],
-        random: Random,
-        *,
-        filtered: bool,
-        http: httpx.AsyncClient,
-    ) -> None:
-        super().__init__(name, address, servers, wants, random, filtered=filtered)
+    def __init__(self, *arguments: Any, http: httpx.AsyncClient, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.held: dict[bytes, int] = {}
         self.fetches = 0
         self._http = http
@@ -68,7 +59,7 @@ class ProbeClient(LoadClient):
                 if endpoint not in self._stale:
                     return
                 continue
-            await asyncio.sleep(self._random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
+            await asyncio.sleep(self.random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
             failures += 1
 
     async def _version(self, endpoint: bytes) -> int | None:
@@ -79,3 +70,11 @@ class ProbeClient(LoadClient):
         except httpx.HTTPError:
             return None
         return int(answer.json()["version"]) if answer.status_code in (200, 410) else None
+
+
+class ProbeClient(Fetching, LoadClient):
+    """One that has one connection at a time."""
+
+
+class PartitionedProbeClient(Fetching, PartitionedLoadClient):
+    """One that has a connection to every server that owns something of its."""

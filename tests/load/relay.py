@@ -90,7 +90,9 @@ class Relay:
         reader, writer = await asyncio.open_connection(sock=near)
         with contextlib.suppress(OSError):
             try:
-                there, back = await asyncio.open_connection(*self._target())
+                # From the same address, which counts its connections.
+                address = near.getpeername()[0]
+                there, back = await asyncio.open_connection(*self._target(), local_addr=(address, 0))
                 try:
                     await self._both_ways((reader, back), (there, writer))
                 finally:

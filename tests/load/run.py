@@ -31,8 +31,10 @@ def main() -> int:
     parser.add_argument("--t-conv", type=float, help="seconds")
     parser.add_argument("--t-heal", type=float, help="seconds")
     parser.add_argument("--servers", type=int)
+    parser.add_argument("--proxy", choices=("shared", "passthrough"))
+    parser.add_argument("--clones", type=int, help="in mode xz")
     parser.add_argument("--max-servers", type=int)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), help="in mode x")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), help="in the modes with Kafka")
     parser.add_argument("--label", help="what the run is called instead of its faults")
     arguments = vars(parser.parse_args())
     names = {field.name for field in fields(Scenario)}

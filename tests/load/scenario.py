@@ -7,6 +7,7 @@ from typing import Any
 
 from diem.kafka.options import KafkaOptions
 from tests.load.bench import Goal
+from tests.load.injection import PARTITIONED
 from tests.oracle import Bounds, Report
 
 
@@ -18,6 +19,8 @@ class Scenario:
     """
 
     mode: str = "single"
+    proxy: str | None = None
+    """How proxies reach servers: shared or passthrough; None = as ``diem up`` has it by itself."""
     seconds: float = 30.0
     """Of writing, at least."""
     clients: int = 500
@@ -34,8 +37,9 @@ class Scenario:
     servers: int | None = None
     """WebSocket servers; None = as many as ``diem up`` starts by itself."""
     max_servers: int | None = None
+    clones: int | None = None
     brokers: int = 1
-    """That run here in mode x, unless ``kafka`` names a cluster."""
+    """That run here in the modes with Kafka, unless ``kafka`` names a cluster."""
     kafka: KafkaOptions | None = None
     label: str = ""
     """What the run is called instead of its faults."""
@@ -44,12 +48,23 @@ class Scenario:
     @property
     def name(self) -> str:
         """Of the bench file and the folder of histories."""
-        return "-".join(["convergence", self.mode, *([self.label] if self.label else self.faults)])
+        proxy = [self.proxy] if self.proxy else []
+        return "-".join(["convergence", self.mode, *proxy, *([self.label] if self.label else self.faults)])
+
+    @property
+    def uses_kafka(self) -> bool:
+        """Whether updates go through Kafka."""
+        return self.mode == "x" or self.partitioned
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether servers share out the endpoints."""
+        return self.mode in PARTITIONED
 
     @property
     def bounds(self) -> Bounds:
         """What the mode promises."""
-        return Bounds(t_conv=15.0) if self.mode == "x" else Bounds()
+        return Bounds(t_conv=15.0) if self.uses_kafka else Bounds()
 
     @property
     def gap(self) -> float:
@@ -61,9 +76,14 @@ class Scenario:
     @property
     def options(self) -> list[str]:
         """What ``diem up`` is told of it, besides the mode."""
-        numbers = {"--servers": self.servers, "--max-servers": self.max_servers}
-        options = [word for name, number in numbers.items() if number is not None for word in (name, str(number))]
-        if self.mode == "x" and self.kafka is None:
+        given = {
+            "--servers": self.servers,
+            "--max-servers": self.max_servers,
+            "--clones": self.clones,
+            "--proxy": self.proxy,
+        }
+        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        if self.uses_kafka and self.kafka is None:
             options += ["--brokers", str(self.brokers)]
         elif self.kafka:
             options += ["--bootstrap-servers", self.kafka.bootstrap_servers, "--topic-prefix", self.kafka.topic_prefix]

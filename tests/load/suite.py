@@ -1,7 +1,9 @@
 """Several runs one after the other, with one bench file for all of them."""
 
 import asyncio
+import traceback
 from collections.abc import Iterable
+from typing import Any
 
 from tests.load import bench
 from tests.load.observe import run
@@ -13,9 +15,15 @@ def run_all(name: str, scenarios: Iterable[Scenario]) -> int:
     """Run them and write build/bench/NAME.json; returns the exit code: 1 when any goal was missed."""
     end_in_order()
     goals: list[bench.Goal] = []
-    figures = {}
+    figures: dict[str, dict[str, Any]] = {}
     for scenario in map(quick, scenarios):
-        outcome = asyncio.run(run(scenario))
+        try:
+            outcome = asyncio.run(run(scenario))
+        except Exception:  # noqa: BLE001 - whatever it is, it is shown, and counts as a miss
+            traceback.print_exc()
+            figures[scenario.name] = {"error": traceback.format_exc()}
+            goals.append(bench.Goal(f"{scenario.name}: ran to its end", "", 1, 0, at_least=True))
+            continue
         told(outcome)
         figures[scenario.name] = outcome.figures
         goals += [goal._replace(name=f"{scenario.name}: {goal.name}") for goal in outcome.goals]

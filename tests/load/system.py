@@ -5,9 +5,9 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
@@ -19,6 +19,7 @@ import orjson
 from deploy.scale import scale
 from deploy.statedir import StateDir
 from diem.process.auth import SharedKey
+from tests.load.processes import Cpu, Process
 from tests.oracle.history import Snapshot
 
 START_SECONDS = 60.0
@@ -29,18 +30,6 @@ _SAMPLE = re.compile(r"^diem_updates_(\w+?)_total (\S+)$", re.MULTILINE)
 
 class NotUp(Exception):
     """The system did not start, or a process did not come back."""
-
-
-@dataclass(frozen=True)
-class Process:
-    """One process of the system, as ``processes.json`` describes it."""
-
-    name: str
-    pid: int | None
-    internal_url: str | None
-    """None of programs that are not ours: nginx and the brokers."""
-    public_port: int | None
-    restarts: int
 
 
 class System:
@@ -57,7 +46,9 @@ class System:
         self._config = folder / "diem.toml"
         self._up: asyncio.subprocess.Process | None = None
         self._http = httpx.AsyncClient(timeout=5, trust_env=False)
-        self._used: dict[tuple[str, int], float] = {}
+        self._cpu = Cpu()
+        self.kills: Counter[str] = Counter()
+        """How often each process was killed here, by its full name."""
 
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
@@ -91,10 +82,7 @@ class System:
 
     def processes(self) -> list[Process]:
         """Its processes now."""
-        return [
-            Process(entry["name"], entry["pid"], entry["urls"]["internal"], entry["ports"]["public"], entry["restarts"])
-            for entry in self.described().get("processes", [])
-        ]
+        return [Process.described(entry) for entry in self.described().get("processes", [])]
 
     def process(self, name: str) -> Process:
         """The process of that name. Raises ``NotUp`` when there is none."""
@@ -102,6 +90,46 @@ class System:
             if process.name == name:
                 return process
         raise NotUp(f"there is no process {name} in mode {self.mode}")
+
+    async def find(self, name: str) -> Process:
+        """The process of that name, in modes with composites also the first one's child: ``proxy`` fits ``proxy-1``.
+
+        A child of another composite is named ``composite-2/websocket-1``. Raises ``NotUp``.
+        """
+        for process in self.processes():
+            if name in (process.name, process.name.removesuffix("-1")):
+                return process
+        parent, _, child = name.rpartition("/")
+        for process in await self.children(self.process(parent or "composite-1")):
+            if process.name == f"{parent or 'composite-1'}/{child}":
+                return process
+        raise NotUp(f"there is no process {name} in mode {self.mode}")
+
+    async def children(self, composite: Process) -> list[Process]:
+        """The children of a composite, as it says itself; none while it does not answer."""
+        with suppress(httpx.HTTPError, LookupError, ValueError):
+            answer = await self._http.get(f"{composite.internal_url}/status", headers=self._authorised)
+            return [Process.described(child, composite.name) for child in answer.json()["children"]]
+        return []
+
+    async def everything(self) -> list[Process]:
+        """Its processes now, with the children of composites."""
+        found = []
+        for process in self.processes():
+            found.append(process)
+            if process.name.startswith("composite-"):
+                found += await self.children(process)
+        return found
+
+    @property
+    def _authorised(self) -> dict[str, str]:
+        return {"Authorization": SharedKey.load(self.state / "internal.key").header}
+
+    @property
+    def metadata(self) -> str | None:
+        """Base URL of the metadata service, where clients look for servers themselves."""
+        urls = self.described()["urls"].get("metadata")
+        return f"{urls[0]}/" if urls else None
 
     @property
     def rest(self) -> str:
@@ -140,30 +168,48 @@ class System:
 
     async def kill(self, name: str) -> int:
         """End a process without warning; returns its process id."""
-        pid = self.process(name).pid
-        if pid is None:
+        process = await self.find(name)
+        if process.pid is None:
             raise NotUp(f"{name} does not run")
         self.measure()
-        os.kill(pid, signal.SIGKILL)
-        return pid
+        self.end(process)
+        return process.pid
+
+    def end(self, process: Process) -> None:
+        """Kill a process that runs, or has just ended."""
+        self.kills[process.name] += 1
+        with suppress(ProcessLookupError):
+            os.kill(process.pid or 0, signal.SIGKILL)
+
+    async def unexplained(self) -> dict[str, int]:
+        """Restarts by process beyond those that were caused here; brokers and nginx may have some of their own."""
+        found = {
+            process.name: process.restarts - self.kills[process.name]
+            for process in await self.everything()
+            if process.internal_url
+        }
+        return {name: more for name, more in found.items() if more > 0}
 
     async def back(self, name: str, killed: int, within: float = START_SECONDS) -> float:
         """Wait until a killed process runs and is ready again; returns when. Raises ``NotUp`` when it does not."""
         limit = monotonic() + within
         while monotonic() < limit:
-            process = self.process(name)
-            if process.pid not in (None, killed) and await self.is_ready(process):
-                return monotonic()
+            with suppress(NotUp):
+                process = await self.find(name)
+                if process.pid not in (None, killed) and await self.is_ready(process):
+                    return monotonic()
             await asyncio.sleep(POLL_SECONDS)
         raise NotUp(f"{name} was not ready again within {within:.0f} s")
 
     async def snapshots(self) -> list[Snapshot]:
         """The accounts of every process that fans out (invariant I14)."""
         found = []
-        for process in self.processes():
+        for process in await self.everything():
             counted = await self.counted(process)
             # A node that only hands on says what it received, not what became of it.
             if "fanned_out" in counted:
+                # What a later one of the same batch has replaced was as old when it came.
+                counted["stale"] = counted.get("stale", 0) + counted.get("conflated", 0)
                 outcomes = ("received", "fanned_out", "not_subscribed", "stale", "bad")
                 found.append(Snapshot(process.name, *(counted.get(outcome, 0) for outcome in outcomes)))
         return found
@@ -172,21 +218,12 @@ class System:
         """What the process says of updates in its metrics: the counters ``diem_updates_NAME_total`` by NAME."""
         if not process.internal_url:
             return {}
-        headers = {"Authorization": SharedKey.load(self.state / "internal.key").header}
-        answer = await self._http.get(f"{process.internal_url}/metrics", headers=headers)
+        answer = await self._http.get(f"{process.internal_url}/metrics", headers=self._authorised)
         return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.text)}
 
     def measure(self) -> dict[str, float]:
-        """CPU seconds by process name, user and system, over restarts: of a killed process until the last call."""
-        for process in self.processes():
-            if process.pid:
-                for pid in (process.pid, *_children(process.pid)):
-                    with suppress(OSError):
-                        self._used[process.name, pid] = _cpu_seconds(pid)
-        total: dict[str, float] = {}
-        for (name, _), seconds in self._used.items():
-            total[name] = round(total.get(name, 0.0) + seconds, 2)
-        return total
+        """CPU seconds by process name."""
+        return self._cpu.measure(self.processes())
 
     # How it begins and ends
 
@@ -210,15 +247,3 @@ class System:
             # Its children notice its end by their standard input.
             self._up.kill()
             await self._up.wait()
-
-
-def _children(pid: int) -> list[int]:
-    """The workers of a program that has some, as nginx does."""
-    with suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
-    return []
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,5 +1,6 @@
 from diem.kafka.options import KafkaOptions
 from tests.load.bench import Goal
+from tests.load.faults import scenarios
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 
@@ -25,6 +26,10 @@ def test_scenario_says_to_diem_up_what_it_runs() -> None:
     assert Scenario("x", servers=3, max_servers=4, brokers=3).options == [
         *("--servers", "3", "--max-servers", "4", "--brokers", "3"),
     ]
+    assert Scenario("z-proxy", proxy="passthrough", servers=2).options == [
+        *("--servers", "2", "--proxy", "passthrough", "--brokers", "1"),
+    ]
+    assert Scenario("xz", clones=2).options == ["--clones", "2", "--brokers", "1"]
     cluster = KafkaOptions("127.0.0.1:1", topic_prefix="t.", replication=1)
     assert Scenario("x", kafka=cluster).options == [
         *("--bootstrap-servers", "127.0.0.1:1", "--topic-prefix", "t.", "--replication", "1"),
@@ -34,4 +39,10 @@ def test_scenario_says_to_diem_up_what_it_runs() -> None:
 def test_run_in_mode_x_is_named_by_its_label_and_has_its_own_bounds() -> None:
     assert Scenario("x", faults=("kill-bridge", "poison"), label="faults").name == "convergence-x-faults"
     assert Scenario("single", faults=("kill-data",)).name == "convergence-single-kill-data"
-    assert (Scenario("x").bounds.t_conv, Scenario("single").bounds.t_conv) == (15, 5)
+    assert [Scenario(mode).bounds.t_conv for mode in ("x", "z-proxy", "single")] == [15, 15, 5]
+
+
+def test_runs_with_different_proxies_do_not_share_a_name() -> None:
+    names = [scenario.name for scenario in scenarios("z", 1)]
+    assert len(set(names)) == len(names) == 10
+    assert "convergence-z-proxy-passthrough-faults-3-brokers" in names

@@ -30,15 +30,16 @@ class Convergence:
         self.lags = Lags(faults=dict.fromkeys(faults, 0.0))
         self._bounds = bounds
         self._each = sorted(((self._window(fault), fault) for fault in faults), key=lambda pair: pair[0])
-        self._faults: list[Window] = [window for window, _ in self._each]
+        self._all: list[Window] = [window for window, _ in self._each]
+        self._faults: list[Window] = [window for window, fault in self._each if fault.excuses]
 
     def check_behind(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[Behind]:
         """I2: the worst delay beyond its deadline, if there is one. Also collects the lags of every version."""
-        windows = self._windows(interest)
+        windows, seen = self._windows(interest), self._all + interest.suspended
         worst, excess = None, 0.0
         for version, since, kept in _obligations(interest, changes):
             if kept < inf:
-                self._collect(since, kept, windows, interest)
+                self._collect(since, kept, seen, interest)
             end = min(kept, interest.until)
             if end - since <= self._bounds.t_conv:
                 continue

@@ -33,6 +33,9 @@ class Kind(StrEnum):
     RESYNC = "resync"
     STATUS = "status"
     """``code`` is 1 for live; without an endpoint it speaks for all of them."""
+    MOVED = "moved"
+    """The connection does not have the endpoint any more, and it is wanted all the same: the server said so (``code``
+    1), or the client has left it there for another connection (``code`` 0). No promise rests because of it."""
     RAW = "raw"
     """``code`` update frames were counted on the wire of the connection that ends here, before the filter."""
 
@@ -69,6 +72,8 @@ class Event(NamedTuple):
     endpoint: str = ""
     version: int = 0
     code: int = 0
+    link: int = 0
+    """Which of the client's connections; always 0 of clients that have one at a time."""
 
 
 class Fault(NamedTuple):
@@ -82,6 +87,8 @@ class Fault(NamedTuple):
     """Its own T_heal, seconds after its end; None for that of the run."""
     told: float | None = None
     """Seconds from its start within which every connected client is told live:false; None if none need be."""
+    excuses: bool = True
+    """Whether promises rest from its start until T_heal after its end; of what nobody may notice they do not."""
 
 
 class Snapshot(NamedTuple):
@@ -135,13 +142,13 @@ class ClientFiles(Mapping[str, list[Event]]):
 
 def _event(row: dict[str, Any]) -> Event:
     get = row.get
-    return Event(row["time"], row["kind"], get("endpoint", ""), get("version", 0), get("code", 0))
+    return Event(row["time"], row["kind"], get("endpoint", ""), get("version", 0), get("code", 0), get("link", 0))
 
 
 def write_client(folder: Path, client: str, events: Iterable[Event]) -> None:
     """Write one client's events to ``folder/clients``; fields at their default are left out, except for a close."""
     lines = []
-    for time, kind, endpoint, version, code in events:
+    for time, kind, endpoint, version, code, link in events:
         row: dict[str, Any] = {"client": client, "time": time, "kind": kind}
         if endpoint:
             row["endpoint"] = endpoint
@@ -149,6 +156,8 @@ def write_client(folder: Path, client: str, events: Iterable[Event]) -> None:
             row["version"] = version
         if code or kind in (Kind.CLOSE, Kind.STATUS, Kind.RAW):
             row["code"] = code
+        if link:
+            row["link"] = link
         lines.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     path = folder / "clients" / f"{client}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

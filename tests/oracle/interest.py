@@ -22,11 +22,11 @@ class Interest:
     barriers: list[tuple[float, int]] = field(default_factory=list)
     """(time, stated version) of every ``subscribed``."""
     suspended: list[Window] = field(default_factory=list)
-    """When the client was disconnected or told live:false, in order."""
+    """When the client was disconnected or told live:false, on every connection that had it, in order."""
     until: float = 0.0
     away_since: float | None = None
-    attached: bool = True
-    """Subscribed on the connection that is open now."""
+    attached: set[int] = field(default_factory=set)
+    """The open connections on which it is subscribed."""
     at_end: bool = False
     """The client was still subscribed, and connected, when observation ended."""
 
@@ -56,12 +56,12 @@ class Timeline:
         self._ledger = ledger
         self._active: dict[str, Interest] = {}
         self._known: dict[str, int] = defaultdict(int)
-        self._silent: set[str] = set()
-        """Endpoints told live:false; "" stands for all."""
+        self._silent: set[tuple[int, str]] = set()
+        """Connections and endpoints told live:false; "" stands for all."""
 
     def take(self, event: Event) -> None:
         """The next event."""
-        time, kind, endpoint, version, code = event
+        time, kind, endpoint, version, code, link = event
         if kind in (Kind.UPDATE, Kind.HELD):
             self._learn(endpoint, time, version)
         elif kind == Kind.RESYNC:
@@ -70,13 +70,13 @@ class Timeline:
         elif kind == Kind.SUBSCRIBE:
             self._learn(endpoint, time, version)
         elif kind == Kind.SUBSCRIBED:
-            self._subscribed(endpoint, time, version)
-        elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED):
-            self._finish(self._active.pop(endpoint, None), time)
+            self._subscribed(endpoint, time, version, link)
+        elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED, Kind.MOVED):
+            self._detach(endpoint, time, link, kind)
         elif kind == Kind.STATUS:
-            self._status(endpoint, time, live=bool(code))
+            self._status(endpoint, time, link, live=bool(code))
         elif kind == Kind.CLOSE:
-            self._close(time, code)
+            self._close(time, link, code)
 
     def end(self, time: float) -> None:
         """Observation ends."""
@@ -89,36 +89,62 @@ class Timeline:
         if interest := self._active.get(endpoint):
             interest.learn(time, version)
 
-    def _subscribed(self, endpoint: str, time: float, stated: int) -> None:
+    def _subscribed(self, endpoint: str, time: float, stated: int, link: int) -> None:
         interest = self._active.get(endpoint)
         if interest is None:
             known = self._known[endpoint]
             interest = self._active[endpoint] = Interest(endpoint, time, known, steps=[(time, known)])
         interest.barriers.append((time, stated))
-        interest.attached = True
-        if not self._silent & {"", endpoint}:
+        interest.attached.add(link)
+        if self._is_heard(endpoint, link):
             interest.resume(time)
 
-    def _status(self, endpoint: str, time: float, *, live: bool) -> None:
-        if not live:
-            self._silent.add(endpoint)
-        elif endpoint:
-            self._silent.discard(endpoint)
-        else:
-            self._silent.clear()
-        for interest in self._active.values():
-            if interest.attached and endpoint in ("", interest.endpoint):
-                (interest.resume if live else interest.suspend)(time)
+    def _detach(self, endpoint: str, time: float, link: int, kind: str) -> None:
+        interest = self._active.get(endpoint)
+        if interest is None:
+            return
+        if kind == Kind.MOVED:
+            interest.attached.discard(link)
+        elif kind == Kind.UNSUBSCRIBE or link in interest.attached:
+            # The reply of a connection that was left for another one ends nothing.
+            self._finish(self._active.pop(endpoint), time)
 
-    def _close(self, time: float, code: int) -> None:
-        self._silent.clear()
+    def _status(self, endpoint: str, time: float, link: int, *, live: bool) -> None:
+        if not live:
+            self._silent.add((link, endpoint))
+        elif endpoint:
+            self._silent.discard((link, endpoint))
+        else:
+            self._forget_silence(link)
+        for interest in self._active.values():
+            if link in interest.attached and endpoint in ("", interest.endpoint):
+                if live:
+                    interest.resume(time)
+                else:
+                    self._rest(interest, time)
+
+    def _close(self, time: float, link: int, code: int) -> None:
+        self._forget_silence(link)
         if code == LEFT:
             for interest in self._active.values():
                 self._finish(interest, time)
             self._active.clear()
         for interest in self._active.values():
-            interest.attached = False
+            # One that is not subscribed there, because it has moved, is owed to the client as before.
+            if link in interest.attached:
+                interest.attached.discard(link)
+                self._rest(interest, time)
+
+    def _rest(self, interest: Interest, time: float) -> None:
+        """The promise rests, unless the client has the endpoint on another connection, too."""
+        if not any(self._is_heard(interest.endpoint, link) for link in interest.attached):
             interest.suspend(time)
+
+    def _is_heard(self, endpoint: str, link: int) -> bool:
+        return not self._silent & {(link, ""), (link, endpoint)}
+
+    def _forget_silence(self, link: int) -> None:
+        self._silent = {silence for silence in self._silent if silence[0] != link}
 
     def _finish(self, interest: Interest | None, time: float) -> None:
         if interest is not None:

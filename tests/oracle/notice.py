@@ -18,13 +18,11 @@ def check_told(client: str, events: list[Event], faults: Iterable[Fault]) -> Ite
 
 
 def _live_spans(events: Iterable[Event]) -> Iterator[tuple[float, float]]:
-    """From when until when the client was connected and believed to be told everything."""
-    since: float | None = None
-    for time, kind, endpoint, _, code in events:
+    """From when until when each connection was there and believed to tell everything."""
+    since: dict[int, float] = {}
+    for time, kind, endpoint, _, code, link in events:
         if kind == Kind.OPEN or (kind == Kind.STATUS and code and not endpoint):
-            since = time if since is None else since
-        elif since is not None and (kind == Kind.CLOSE or (kind == Kind.STATUS and not endpoint)):
-            yield since, time
-            since = None
-    if since is not None:
-        yield since, inf
+            since.setdefault(link, time)
+        elif link in since and (kind == Kind.CLOSE or (kind == Kind.STATUS and not endpoint)):
+            yield since.pop(link), time
+    yield from ((start, inf) for start in since.values())

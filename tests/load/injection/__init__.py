@@ -3,13 +3,25 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tests.load.injection import kafka, links
+from tests.load.injection import groups, kafka, links
+from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import kill, rescale, wipe
 from tests.load.injection.scene import Inject, Scene
 from tests.oracle.accounting import WIPE
 
-__all__ = ["CUTS", "FAULTS", "MODES", "ONE_BROKER", "THREE_BROKERS", "Inject", "Scene", "faults_of"]
+__all__ = [
+    "CUTS",
+    "FAULTS",
+    "MODES",
+    "ONE_BROKER",
+    "PARTITIONED",
+    "THREE_BROKERS",
+    "UPSTREAM_CUTS",
+    "Inject",
+    "Scene",
+    "faults_of",
+]
 
 FAULTS: Final[Mapping[str, Inject]] = {
     "kill-websocket": kill("kill-websocket", "websocket-1"),
@@ -18,10 +30,23 @@ FAULTS: Final[Mapping[str, Inject]] = {
     "kill-nginx": kill("kill-nginx", "nginx"),
     "kill-data": kill("kill-data", "data"),
     WIPE: wipe,
-    "cut-reset": links.reset,
-    "cut-black-hole": links.black_hole,
+    "cut-reset": links.reset("cut-reset", FEED),
+    "cut-black-hole": links.black_hole("cut-black-hole", FEED),
+    "upstream-reset": links.reset("upstream-reset", UPSTREAM),
+    "upstream-black-hole": links.black_hole("upstream-black-hole", UPSTREAM),
     "add-server": rescale("add-server", +1),
     "remove-server": rescale("remove-server", -1),
+    "server-down": groups.down("server-down", "websocket-1"),
+    "server-up": groups.up("server-up", "server-down"),
+    "pair-down": groups.down("pair-down", "websocket-2", "bridge-2"),
+    "pair-up": groups.up("pair-up", "pair-down"),
+    "stop-server": groups.stop_server,
+    "joins": groups.scaled("joins", +1),
+    "leaves": groups.scaled("leaves", -1),
+    "rebalance-storm": groups.storm,
+    "metadata-down": groups.metadata_down,
+    "kill-proxy": kill("kill-proxy", "proxy"),
+    "kill-composite": kill("kill-composite", "composite-1"),
     "poison": poison,
     "recreate-topic": kafka.recreate_topic,
     "kill-controller": kafka.kill_controller,
@@ -32,8 +57,21 @@ FAULTS: Final[Mapping[str, Inject]] = {
 """Every fault by name; each returns when what it hit is back in service."""
 
 CUTS: Final = frozenset({"cut-reset", "cut-black-hole"})
-"""They need the relay."""
-MODES: Final = ("single", "x-broadcast", "all-to-all", "x")
+"""They need the relay before the feed."""
+UPSTREAM_CUTS: Final = frozenset({"upstream-reset", "upstream-black-hole"})
+"""They need the relay before the server."""
+MODES: Final = ("single", "x-broadcast", "all-to-all", "x", "z-client", "z-proxy", "z-composite", "xz")
+_CUT: Final = ("upstream-reset", "cut-reset", "cut-black-hole", "upstream-black-hole")
+# Clients that have lost connections to a process within the last minute wait longer before they dial it again.
+_GROUP: Final = ("joins", "leaves", "pair-down", "pair-up", "rebalance-storm", "metadata-down")
+_SERVER: Final = ("server-down", "server-up")
+PARTITIONED: Final[Mapping[str, tuple[str, ...]]] = {
+    "z-client": ("kill-bridge", *_CUT, *_GROUP, *_SERVER),
+    "z-proxy": ("kill-bridge", *_CUT, *_GROUP, *_SERVER, "kill-proxy"),
+    "z-composite": ("kill-proxy", "kill-bridge", "stop-server", *_GROUP, *_SERVER, "kill-composite"),
+    "xz": ("kill-proxy", "kill-bridge", "stop-server", *_GROUP, *_SERVER, "kill-composite"),
+}
+"""The faults of the modes in which servers share out the endpoints; that of a broker needs three."""
 ONE_BROKER: Final = (
     "kill-bridge",
     "cut-reset",

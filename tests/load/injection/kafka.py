@@ -55,8 +55,7 @@ async def all_down(scene: Scene) -> Fault:
     while monotonic() < start + (DOWN_QUICK_SECONDS if scene.quick else DOWN_SECONDS):
         for broker in scene.brokers.processes():
             if broker.pid and broker.pid != killed.get(broker.name):
-                with suppress(ProcessLookupError):
-                    os.kill(broker.pid, signal.SIGKILL)
+                scene.system.end(broker)
                 killed[broker.name] = broker.pid
         await asyncio.sleep(0.05)
     answers = scene.writer.statuses - answers

@@ -13,7 +13,8 @@ from diem.protocol.update import encode
 from tests.load.bench import Goal
 from tests.load.brokers import Record
 from tests.load.injection.scene import Scene
-from tests.load.system import NotUp, Process
+from tests.load.processes import Process
+from tests.load.system import NotUp
 from tests.oracle.history import Event, Fault, History, Kind
 
 DELAY_SECONDS = 1.0

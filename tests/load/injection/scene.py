@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from tests.load.bench import Goal
 from tests.load.brokers import Brokers
+from tests.load.crowd import Crowd
+from tests.load.injection.held import Hold
 from tests.load.relay import Relay
 from tests.load.system import System
 from tests.load.writes import Writer
@@ -18,10 +20,15 @@ class Scene:
     system: System
     writer: Writer
     brokers: Brokers
+    crowd: Crowd
     relay: Relay
     """In front of the feed of the first WebSocket server, if a fault of the run needs it."""
+    upstream: Relay
+    """In front of the first WebSocket server itself, if a fault of the run needs it."""
     quick: bool = False
     """Faults that last are shorter."""
+    held: dict[str, Hold] = field(default_factory=dict)
+    """What is kept down from one fault to the next."""
     goals: list[Goal] = field(default_factory=list)
     """What the faults have shown, besides what the oracle sees."""
     later: list[Callable[[History], Goal]] = field(default_factory=list)

@@ -1,0 +1,137 @@
+"""Faults of servers that share out the endpoints: some are gone for good, many come and go, nobody knows the owners."""
+
+import asyncio
+import os
+import signal
+from time import monotonic
+
+import orjson
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from diem.process.auth import SharedKey
+from services.composite.control import PATH, SUBPROTOCOL
+from tests.load.injection.held import Hold
+from tests.load.injection.scene import Inject, Scene
+from tests.load.system import START_SECONDS, NotUp
+from tests.oracle.history import Fault
+
+TAKEN_OVER_SECONDS, LOCATED_SECONDS = 20.0, 25.0
+"""Within which others serve what a server had that is gone: a group gives up a bridge after 10 s. A client that looks
+for servers itself asks again only every 5 to 10 s."""
+WRITTEN_SECONDS = 3.0
+"""In which every endpoint changes: who has converged with that needs nobody who is gone."""
+DOWN_SECONDS = 25.0
+"""How long a server is gone, at least; in a quick run only until everybody has converged without it."""
+UNKNOWN_SECONDS, UNKNOWN_QUICK_SECONDS = 30.0, 10.0
+STORM_SECONDS, STORM_QUICK_SECONDS = 60.0, 15.0
+EVERY_SECONDS = 5.0
+STOPPED_SECONDS = 12.0
+LOST_SHARE = 0.1
+"""Of the clients, that lose their connections while nobody says who has what; twice."""
+
+
+def down(kind: str, *targets: str) -> Inject:
+    """Processes killed and kept down until :func:`up`; others have what they had within 20 s."""
+
+    async def inject(scene: Scene) -> Fault:
+        hold = scene.held[kind] = Hold(scene.system, targets)
+        heal = LOCATED_SECONDS if scene.system.mode == "z-client" else TAKEN_OVER_SECONDS
+        await asyncio.sleep(WRITTEN_SECONDS)
+        return Fault(kind, ", ".join(targets), hold.since, hold.since, heal=heal)
+
+    return inject
+
+
+def up(kind: str, before: str) -> Inject:
+    """What was kept down lives again; over when it is ready."""
+
+    async def inject(scene: Scene) -> Fault:
+        hold = scene.held.pop(before)
+        await asyncio.sleep(0 if scene.quick else hold.since + DOWN_SECONDS - monotonic())
+        start = monotonic()
+        return Fault(kind, before, start, await hold.release())
+
+    return inject
+
+
+def scaled(kind: str, change: int) -> Inject:
+    """Servers, or composites, that join or leave for good. Nobody may notice."""
+
+    async def inject(scene: Scene) -> Fault:
+        start, before = monotonic(), int(scene.system.described()["servers"])
+        await scene.system.scale(before + change)
+        return Fault(kind, f"{before} {change:+}", start, monotonic(), excuses=False)
+
+    return inject
+
+
+async def storm(scene: Scene) -> Fault:
+    """A server more, and one less, every 5 s: each a rebalance. Nobody may notice."""
+    start = monotonic()
+    total = STORM_QUICK_SECONDS if scene.quick else STORM_SECONDS
+    few = await _servers(scene)
+    for turn in range(round(total / EVERY_SECONDS)):
+        await asyncio.sleep(start + turn * EVERY_SECONDS - monotonic())
+        await _ask_for(scene, few + 1 - turn % 2)
+    await asyncio.sleep(start + total - monotonic())
+    await _ask_for(scene, few)
+    return Fault("rebalance-storm", f"{few} and {few + 1} servers", start, monotonic(), excuses=False)
+
+
+async def metadata_down(scene: Scene) -> Fault:
+    """Nobody says who has what, while some clients have to connect again. Nobody else may notice."""
+    hold = Hold(scene.system, ("metadata",))
+    total = UNKNOWN_QUICK_SECONDS if scene.quick else UNKNOWN_SECONDS
+    for _ in range(2):
+        await asyncio.sleep(total / 3)
+        await scene.crowd.drop(LOST_SHARE)
+    await asyncio.sleep(total / 3)
+    return Fault("metadata-down", "metadata", hold.since, await hold.release(), excuses=False)
+
+
+async def stop_server(scene: Scene) -> Fault:
+    """A server stopped (SIGSTOP): every link of its is a black hole."""
+    server = await scene.system.find("websocket-1")
+    if server.pid is None:
+        raise NotUp(f"{server.name} does not run")
+    start = monotonic()
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(STOPPED_SECONDS)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    return Fault("stop-server", server.name, start, monotonic())
+
+
+async def _servers(scene: Scene) -> int:
+    """How many servers share out the endpoints: in mode xz, in the first composite."""
+    if scene.system.mode != "xz":
+        return int(scene.system.described()["servers"])
+    children = await scene.system.children(scene.system.process("composite-1"))
+    return sum("/websocket-" in child.name for child in children)
+
+
+async def _ask_for(scene: Scene, servers: int) -> None:
+    if scene.system.mode != "xz":
+        await scene.system.scale(servers)
+        return
+    url = scene.system.process("composite-1").internal_url or ""
+    key = SharedKey.load(scene.system.state / "internal.key")
+    async with connect(
+        f"ws{url.removeprefix('http')}{PATH}",
+        subprotocols=[Subprotocol(SUBPROTOCOL)],
+        additional_headers={"Authorization": key.header},
+        proxy=None,
+    ) as control:
+        await control.send(orjson.dumps({"pairs": servers}), text=True)
+        await control.recv()
+    limit = monotonic() + START_SECONDS
+    names = {f"composite-1/websocket-{number}" for number in range(1, servers + 1)}
+    while monotonic() < limit:
+        children = await scene.system.children(scene.system.process("composite-1"))
+        there = [child for child in children if "/websocket-" in child.name]
+        if {child.name for child in there} == names and all([await scene.system.is_ready(child) for child in there]):
+            return
+        await asyncio.sleep(0.1)
+    raise NotUp(f"composite-1 had not {servers} servers within {START_SECONDS:.0f} s")

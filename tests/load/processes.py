@@ -1,0 +1,58 @@
+"""The processes of a running system: what is known of each, and the CPU time that they use."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the system, as ``processes.json`` describes it."""
+
+    name: str
+    pid: int | None
+    internal_url: str | None
+    """None of programs that are not ours: nginx and the brokers."""
+    public_port: int | None
+    restarts: int
+
+    @classmethod
+    def described(cls, entry: dict[str, Any], parent: str = "") -> "Process":
+        """One entry of ``processes.json``, or of the ``/status`` of the composite ``parent``."""
+        name = f"{parent}/{entry['name']}" if parent else entry["name"]
+        public = entry.get("ports", {}).get("public")
+        return cls(name, entry["pid"], entry["urls"]["internal"], public, entry["restarts"])
+
+
+class Cpu:
+    """CPU seconds by process name, user and system, over restarts."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, int], float] = {}
+
+    def measure(self, processes: Iterable[Process]) -> dict[str, float]:
+        """So far; of a process that was killed, until the last call. Children count for their parents."""
+        for process in processes:
+            if process.pid:
+                for pid in (process.pid, *_children(process.pid)):
+                    with suppress(OSError):
+                        self._used[process.name, pid] = _cpu_seconds(pid)
+        total: dict[str, float] = {}
+        for (name, _), seconds in self._used.items():
+            total[name] = round(total.get(name, 0.0) + seconds, 2)
+        return total
+
+
+def _children(pid: int) -> list[int]:
+    """The workers of a program that has some, as nginx does, and the children of a composite."""
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+    return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,76 @@
+"""Sets up everything that a run needs: the system with its relays, the writes, the clients."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+from tests.load.bench import Goal
+from tests.load.brokers import Brokers
+from tests.load.clients import Plan
+from tests.load.crowd import Crowd
+from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene
+from tests.load.relay import Relay
+from tests.load.scenario import Scenario
+from tests.load.system import NotUp, System
+from tests.load.writes import Writer
+
+
+@asynccontextmanager
+async def staged(scenario: Scenario, folder: Path, goals: list[Goal]) -> AsyncIterator[Scene]:
+    """The running system, with everything that the faults need."""
+
+    def bridge() -> tuple[str, int]:
+        return _internal(system, "bridge-1")
+
+    def server() -> tuple[str, int]:
+        if scenario.mode != "z-client":
+            return _internal(system, "websocket-1")
+        return "127.0.0.1", system.process("websocket-1").public_port or 0
+
+    async with Relay(bridge) as relay, Relay(server) as upstream:
+        system = System(scenario.mode, folder, [*scenario.options, *_detours(scenario, relay, upstream)])
+        async with system:
+            names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
+            writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
+            async with Crowd(_plan(scenario, system, names)) as crowd:
+                brokers = Brokers(system, scenario.kafka)
+                yield Scene(system, writer, brokers, crowd, relay, upstream, scenario.quick, goals=goals)
+            await writer.close()
+
+
+def _internal(system: System, name: str) -> tuple[str, int]:
+    try:
+        url = urlsplit(system.process(name).internal_url or "")
+    except NotUp as error:
+        raise ConnectionRefusedError(str(error)) from error
+    return url.hostname or "", url.port or 0
+
+
+def _detours(scenario: Scenario, relay: Relay, upstream: Relay) -> list[str]:
+    """The settings by which links go through a relay."""
+    settings = []
+    if CUTS & set(scenario.faults):
+        settings.append(f"websocket-1:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:{relay.port}/feed")
+    if UPSTREAM_CUTS & set(scenario.faults):
+        whose = "PUBLIC" if scenario.mode == "z-client" else "INTERNAL"
+        settings.append(f"bridge-1:DIEM_BRIDGE_SERVER_{whose}_URL=ws://127.0.0.1:{upstream.port}/ws")
+        if scenario.mode == "z-proxy":
+            settings.append('proxy-1:DIEM_PROXY_ALLOWED=["127.0.0.0/8"]')
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
+    return Plan(
+        servers=system.servers,
+        rest=system.rest,
+        metadata=system.metadata,
+        endpoints=names,
+        clients=scenario.clients,
+        subscriptions=scenario.subscriptions,
+        probes=scenario.probes,
+        churn_seconds=scenario.churn_seconds,
+        filtered=scenario.mode == "all-to-all",
+        seed=scenario.seed,
+    )

@@ -21,6 +21,7 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
         yield metrics.UPDATES_STALE.sample(counts.stale)
         yield metrics.UPDATES_FANNED_OUT.sample(hub.fanned_out)
         yield metrics.UPDATES_NOT_SUBSCRIBED.sample(hub.not_subscribed)
+        yield metrics.UPDATES_CONFLATED.sample(proxy.service.conflated)
     for kind, count in edge.received.items():
         yield metrics.MESSAGES.sample(count, kind)
     for error, count in edge.errors.items():

@@ -38,6 +38,11 @@ class Shared:
         """Server -> endpoints asked for there."""
         self._requests = Requests(self._answer, self.follower.suspect, later)
 
+    @property
+    def conflated(self) -> int:
+        """Updates that a later one of the same endpoint came along with."""
+        return self._hub.conflated
+
     # Service
 
     def joined(self, client: EdgeConnection) -> None:

@@ -1,6 +1,6 @@
 /** Keeps one WebSocket open: dials, watches for silence, and dials again as the protocol's close codes and delays say. */
 
-import { reconnects, retryWindow } from "./codes.ts";
+import { CLOSE_CODES, reconnects, retryWindow } from "./codes.ts";
 import type { Environment, Socket, Timer } from "./environment.ts";
 import type { ClientMessage, ServerFrame } from "./messages.ts";
 import { SUBPROTOCOL, parseFrame } from "./messages.ts";
@@ -33,7 +33,7 @@ export interface ConnectionHandlers {
 }
 
 const WELCOME_MS = 10_000;
-const SILENCE_MS = 60_000;
+export const SILENCE_MS = 60_000;
 const STABLE_MS = 60_000;
 
 export class Connection {
@@ -41,6 +41,7 @@ export class Connection {
   readonly #server: (failures: number) => Promise<string>;
   readonly #handlers: ConnectionHandlers;
   readonly #backoff: Backoff;
+  readonly #silenceMs: number;
   readonly #status = new Subject<ConnectionStatus>({
     state: "closed", code: null, reason: "", retryAt: null, server: "", mode: "",
   });
@@ -51,7 +52,13 @@ export class Connection {
   /** Counts dials: an answer that comes for an earlier one is void. */
   #dial = 0;
 
-  constructor(env: Environment, server: (failures: number) => Promise<string>, handlers: ConnectionHandlers) {
+  constructor(
+    env: Environment,
+    server: (failures: number) => Promise<string>,
+    handlers: ConnectionHandlers,
+    silenceMs = SILENCE_MS,
+  ) {
+    this.#silenceMs = silenceMs;
     this.#env = env;
     this.#server = server;
     this.#handlers = handlers;
@@ -86,6 +93,27 @@ export class Connection {
     if (this.#status.value.state !== "closed") this.#lost(null, reason);
   }
 
+  /** No delay is drawn from a window that is longer; what a server asks for itself is. */
+  cap(ms: number): void {
+    this.#backoff.capMs = ms;
+  }
+
+  /**
+   * Forgets the failures and dials within `windowMs`, if it waits for the next attempt and the server did not ask for that:
+   * a restart has been noticed by whoever calls this, but what is overloaded is to be left alone. Gives whether it does.
+   */
+  hurry(windowMs: number): boolean {
+    const { code, reason, retryAt } = this.#status.value;
+    if (retryAt === null) return false;
+    if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(code, reason) !== null) return false;
+    this.#backoff.reset();
+    const at = Math.min(retryAt, this.#env.now() + this.#env.random() * windowMs);
+    this.#env.cancel(this.#timer);
+    this.#timer = this.#env.later(at - this.#env.now(), () => void this.#connect());
+    this.#set({ retryAt: at });
+    return true;
+  }
+
   /** Sends on the open connection; the caller has looked at `isOpen`. */
   send(message: ClientMessage): void {
     this.#socket?.send(JSON.stringify(message));
@@ -115,7 +143,7 @@ export class Connection {
     if (frame?.type === "welcome" && !this.isOpen) {
       this.#openedAt = this.#heardAt;
       this.#env.cancel(this.#timer);
-      this.#watch(SILENCE_MS);
+      this.#watch(this.#silenceMs);
       this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
       this.#handlers.opened();
     }
@@ -125,7 +153,7 @@ export class Connection {
   /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
   #watch(ms: number): void {
     this.#timer = this.#env.later(ms, () => {
-      const left = this.#heardAt + SILENCE_MS - this.#env.now();
+      const left = this.#heardAt + this.#silenceMs - this.#env.now();
       if (left <= 0) this.#lost(null, "silence");
       else this.#watch(left);
     });
@@ -135,6 +163,7 @@ export class Connection {
     if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
     if (this.isOpen && this.#env.now() - this.#openedAt >= STABLE_MS) this.#backoff.reset();
     const delay = this.#backoff.next(code === null ? null : retryWindow(code, reason));
+    if (code === CLOSE_CODES.RESTART.code) this.#backoff.forgive(); // it was meant to be
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
   }
 

@@ -1,7 +1,7 @@
 /** One connection and its book: keeps the server's set of subscriptions what is wanted of it, within the server's rate. */
 
 import type { ConnectionStatus } from "./connection.ts";
-import { Connection } from "./connection.ts";
+import { Connection, SILENCE_MS } from "./connection.ts";
 import type { Environment, Timer } from "./environment.ts";
 import { Ledger } from "./ledger.ts";
 import type { LiveStatus } from "./live.ts";
@@ -59,7 +59,13 @@ export class Line implements Lines {
   #timer: Timer = null;
 
   /** `server` gives the URL to dial after so many failures in a row. */
-  constructor(env: Environment, server: (failures: number) => Promise<string>, ear: Ear, placing: Placing) {
+  constructor(
+    env: Environment,
+    server: (failures: number) => Promise<string>,
+    ear: Ear,
+    placing: Placing,
+    silenceMs = SILENCE_MS,
+  ) {
     this.#env = env;
     this.#ear = ear;
     this.#placing = placing;
@@ -68,7 +74,7 @@ export class Line implements Lines {
       opened: () => this.#opened(),
       frame: (frame) => this.#received(frame),
       lost: () => this.#live.set(OFFLINE),
-    });
+    }, silenceMs);
   }
 
   get status(): Observable<ConnectionStatus> {
@@ -109,6 +115,15 @@ export class Line implements Lines {
 
   redial(reason: string): void {
     this.#connection.redial(reason);
+  }
+
+  /** Dials within `windowMs` if it waits for the next attempt (`Connection.hurry`). */
+  hurry(windowMs: number): boolean {
+    return this.#connection.hurry(windowMs);
+  }
+
+  cap(ms: number): void {
+    this.#connection.cap(ms);
   }
 
   #opened(): void {

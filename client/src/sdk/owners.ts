@@ -3,15 +3,23 @@
 import type { Environment, Timer } from "./environment.ts";
 import type { Ear, Placing } from "./line.ts";
 import { Line } from "./line.ts";
+import { CAP_MS } from "./pace.ts";
 
 /** A server that is not live is doubted after this long, and as long again at random; then once more, until it is live. */
 const DOUBT_MS = 5_000;
+/** Servers say every 25 s whether they are live; another one has what one that hangs had. */
+const SILENT_MS = 32_000;
+/** A server that is named again is dialled within this. */
+const SOON_MS = 500;
+/** The most between two dials of a server that is named: it is expected back. */
+const NAMED_CAP_MS = 5_000;
 /** A connection that nothing needs any more is kept this long. */
 const EMPTY_MS = 5_000;
 
 /** What the lines ask and tell; `url` says which one. */
 export interface OwnersHandlers {
-  dial(url: string, failures: number): Promise<string>;
+  /** `named`: nobody is to be asked whether the server is still the one. */
+  dial(url: string, named: boolean): Promise<string>;
   placing(url: string): Placing;
   /** The connection is not open: what was registered on it is not. */
   lost(url: string): void;
@@ -23,6 +31,8 @@ export interface OwnersHandlers {
 
 interface Owner {
   readonly line: Line;
+  /** It is about to be dialled because it was named. */
+  named: boolean;
   doubting: Timer;
   closing: Timer;
 }
@@ -51,13 +61,25 @@ export class Owners {
   line(url: string): Line {
     const known = this.get(url);
     if (known !== undefined) return known;
-    const line = new Line(this.#env, (failures) => this.#handlers.dial(url, failures), this.#ear, this.#handlers.placing(url));
-    const owner: Owner = { line, doubting: null, closing: null };
+    const dial = (): Promise<string> => {
+      const { named } = owner;
+      owner.named = false;
+      return this.#handlers.dial(url, named);
+    };
+    const line = new Line(this.#env, dial, this.#ear, this.#handlers.placing(url), SILENT_MS);
+    const owner: Owner = { line, named: true, doubting: null, closing: null };
     this.#owners.set(url, owner);
     line.connect();
     line.status.observe(({ state }) => this.#changed(url, owner, state !== "open"));
     line.live.observe(() => this.#changed(url, owner, false));
     return line;
+  }
+
+  /** The metadata service was asked about this server: whether it answered, and named it. */
+  named(url: string, isNamed: boolean): void {
+    const owner = this.#owners.get(url);
+    owner?.line.cap(isNamed ? NAMED_CAP_MS : CAP_MS);
+    if (isNamed && owner?.line.hurry(SOON_MS)) owner.named = true;
   }
 
   /** Closes in a while what is not used. */

@@ -1,7 +1,7 @@
 /** The two ways the SDK holds itself back: full-jitter exponential delays, and a token bucket for what it sends. */
 
 const BASE_MS = 500;
-const CAP_MS = 30_000;
+export const CAP_MS = 30_000;
 
 /** A random delay in milliseconds within the protocol's window after so many failures: 0.5 s, doubled, at most 30 s. */
 export function jitter(random: () => number, failures: number): number {
@@ -13,12 +13,13 @@ export class Backoff {
   #failures = 0;
   readonly #random: () => number;
   readonly #baseMs: number;
-  readonly #capMs: number;
+  /** No window is longer. */
+  capMs: number;
 
   constructor(random: () => number, baseMs: number, capMs: number) {
     this.#random = random;
     this.#baseMs = baseMs;
-    this.#capMs = capMs;
+    this.capMs = capMs;
   }
 
   /** Failures since the last reset. */
@@ -28,9 +29,14 @@ export class Backoff {
 
   /** The next delay in milliseconds. A given `windowMs` replaces the window this time; the failure counts all the same. */
   next(windowMs?: number | null): number {
-    const window = windowMs ?? Math.min(this.#capMs, this.#baseMs * 2 ** Math.min(this.#failures, 30));
+    const window = windowMs ?? Math.min(this.capMs, this.#baseMs * 2 ** Math.min(this.#failures, 30));
     this.#failures += 1;
     return this.#random() * window;
+  }
+
+  /** The last failure was none. */
+  forgive(): void {
+    this.#failures -= 1;
   }
 
   reset(): void {

@@ -62,7 +62,7 @@ export class Partitioned implements Lines {
     this.#backoff = new Backoff(() => env.random(), 500, 30_000);
     this.#first = env.random();
     this.#owners = new Owners(env, ear, {
-      dial: (url, failures) => this.#dial(url, failures),
+      dial: (url, named) => this.#dial(url, named),
       placing: (url) => this.#placing(url),
       lost: (url) => this.#apply(this.#routes.lost(url)),
       doubted: (url) => this.#doubt(url),
@@ -81,6 +81,7 @@ export class Partitioned implements Lines {
   want(endpoint: string): void {
     this.#routes.want(endpoint, this.#env.now());
     this.#locateSoon();
+    this.#tellSoon();
   }
 
   release(endpoint: string): void {
@@ -156,6 +157,7 @@ export class Partitioned implements Lines {
     const open = this.#owners.lines.filter(([, line]) => line.status.value.state === "open");
     const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
     this.#apply(this.#routes.located(names, answer, live, this.#env.now()));
+    this.#named(names, answer);
     for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
   }
 
@@ -163,6 +165,20 @@ export class Partitioned implements Lines {
     this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), retryAfterMs ?? 0);
     this.#trouble = "the metadata service does not answer";
     this.#routes.unanswered(names, this.#env.now());
+    this.#named(names, null);
+  }
+
+  /** Tells the servers of `names`, each once, whether an answer has named them. */
+  #named(names: readonly string[], answer: Located | null): void {
+    const servers = new Map<string, boolean>();
+    for (const name of names) {
+      const url = this.#routes.url(name);
+      if (url === null) continue;
+      const place = answer?.endpoints.get(name);
+      const isNamed = place?.hot ? answer?.servers.includes(url) === true : place?.owner === url;
+      servers.set(url, isNamed || servers.get(url) === true);
+    }
+    for (const [url, isNamed] of servers) this.#owners.named(url, isNamed);
   }
 
   #apply(steps: readonly Step[]): void {
@@ -185,8 +201,8 @@ export class Partitioned implements Lines {
   }
 
   /** Where to dial: before another attempt it is asked whether anything is still there. */
-  async #dial(url: string, failures: number): Promise<string> {
-    if (failures > 0) {
+  async #dial(url: string, named: boolean): Promise<string> {
+    if (!named) {
       this.#doubt(url);
       await this.#located();
       if (!this.#routes.uses(url)) throw new DataError("nothing is wanted there any more");
@@ -247,6 +263,7 @@ export class Partitioned implements Lines {
     if (!this.#isOpen) return { ...together([], mode), state: "closed", code: 1000 };
     const needed = this.#owners.lines.filter(([url]) => this.#routes.uses(url)).map(([, line]) => line.status.value);
     if (this.#routes.homeless) needed.push(this.#searching());
+    if (this.#routes.unsettled) needed.push(together([], mode)); // an open connection is not enough: its server has to answer
     return together(needed, mode);
   }
 

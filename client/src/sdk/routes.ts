@@ -31,7 +31,7 @@ interface Route {
 /** Moves that servers ask for are followed at once this often; then there is a delay, and the metadata service is asked. */
 export const MAX_HOPS = 3;
 /** What stayed this long has arrived: its hops are forgotten. */
-const STAYED_MS = 10_000;
+const STAYED_MS = 1_000;
 
 /**
  * A new server is always joined before the old one is left. Owners are hints: following a wrong one costs a hop, never an
@@ -87,6 +87,11 @@ export class Routes {
   /** Whether an endpoint waits to be told where it is served. */
   get homeless(): boolean {
     return this.#some((route) => route.url === null && !route.refused);
+  }
+
+  /** Whether an endpoint is subscribed nowhere, and its server has yet to answer. */
+  get unsettled(): boolean {
+    return this.#some(({ url, old, settled }) => url !== null && old === null && !settled);
   }
 
   /** When something is to be located; Infinity = never. */
@@ -183,6 +188,7 @@ export class Routes {
 
   #hop(endpoint: string, route: Route, owner: string | null, from: string, now: number): Step[] {
     const hops = now - route.settledAt >= STAYED_MS ? 1 : route.hops + 1;
+    route.settledAt = Number.POSITIVE_INFINITY; // a stay counts once, or refusals after it would go round for ever
     this.#delay(route, hops, now);
     return hops > MAX_HOPS || owner === null || owner === from ? [] : this.#join(endpoint, route, owner);
   }

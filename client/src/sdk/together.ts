@@ -5,12 +5,12 @@ import type { LiveStatus } from "./live.ts";
 
 const BADNESS = { open: 0, connecting: 1, reconnecting: 2, closed: 3 };
 
-/** As bad as the worst of them; without any, open. `server` lists all, `mode` is the last known without one. */
+/** As bad as the worst of them; without any, there is nothing yet. `server` lists all, `mode` is the last known without one. */
 export function together(needed: readonly ConnectionStatus[], mode: string): ConnectionStatus {
   const worst = needed.reduce((a, b) => (BADNESS[b.state] > BADNESS[a.state] ? b : a), needed[0] as ConnectionStatus);
   const retries = needed.flatMap(({ retryAt }) => retryAt ?? []);
   return {
-    state: worst?.state ?? "open",
+    state: worst?.state ?? "connecting",
     code: worst?.code ?? null,
     reason: worst?.reason ?? "",
     retryAt: retries.length > 0 ? Math.min(...retries) : null,
@@ -27,7 +27,7 @@ export function togetherLive(endpoints: Iterable<[string, boolean]>, lines: read
     count += 1;
     if (!isLive) affected.add(endpoint);
   }
-  const live = count === 0 || affected.size < count;
+  const live = affected.size < count;
   const since = lines.find((line) => line.live === live)?.since ?? null;
   return { live, since, affected: live ? affected : new Set() };
 }

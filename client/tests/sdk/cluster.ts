@@ -62,6 +62,14 @@ export class Cluster {
     await this.world.advance();
   }
 
+  /** Time passes, and servers say every 25 s that they are live. */
+  async pass(ms: number): Promise<void> {
+    for (let left = ms; left > 0; left -= 25_000) {
+      await this.world.advance(Math.min(left, 25_000));
+      for (const socket of this.#served.keys()) if (!socket.closed) socket.frame({ type: "status", live: true, since: "t" });
+    }
+  }
+
   /** What a server was sent since the connection began, as "+/a" and "-/a". */
   sent(server: string): string[] {
     return (this.at(server)?.sent ?? []).flatMap(({ type, endpoints }) =>

@@ -77,6 +77,18 @@ test("a short connection does not reset the delay, a minute of stability does", 
   expect(delay()).toBe(500);
 });
 
+test("a restart is no failure", async () => {
+  connection.open();
+  const windows: number[] = [];
+  for (const code of [1012, 1012, 1006, 1012, 1006]) {
+    await world.advance();
+    world.last.end(code);
+    windows.push(delay());
+    await world.advance(delay());
+  }
+  expect(windows).toEqual([500, 500, 500, 1_000, 1_000]);
+});
+
 test.each([1012, 1013, 4002, 4003])("%i: the server's window replaces ours", async (code) => {
   await open();
   world.last.end(code, "restart retry=12000");

@@ -58,10 +58,41 @@ test("three owners: one request to locate, one connection each, open when all ar
   expect(updates.told("/b")).toBe(7);
 });
 
-test("without subscriptions there is no connection and nothing amiss", async () => {
+test("without subscriptions there is no connection, and nothing is open or live", async () => {
   updates.connect();
   await world.advance(10_000);
-  expect([status(), world.sockets.length, cluster.asked.length]).toEqual(["open", 0, 0]);
+  expect([status(), world.sockets.length, cluster.asked.length]).toEqual(["connecting", 0, 0]);
+  expect(updates.live.value.live).toBe(false);
+});
+
+test.each(["before", "after"])("nothing is live before an owner's welcome, nor open before its answer: wanted %s connect()", async (when) => {
+  const said: string[] = [];
+  const say = (): void => void said.push(`${status()} ${updates.live.value.live}`);
+  updates.connection.observe(say);
+  updates.live.observe(say);
+  if (when === "before") listen("/a");
+  updates.connect();
+  await world.advance();
+  if (when === "after") listen("/a");
+  await world.advance(1_000);
+  expect(cluster.connected).toEqual(["a"]);
+  expect(new Set(said)).toEqual(new Set(["closed false", "connecting false"]));
+  cluster.at("a")?.welcome();
+  await world.advance();
+  expect([status(), updates.live.value.live]).toEqual(["connecting", false]);
+  await cluster.serve("a");
+  cluster.at("a")?.frame({ type: "subscribed", id: 1, endpoints: { "/a": null } });
+  await world.advance();
+  expect([status(), updates.live.value.live]).toEqual(["open", true]);
+});
+
+test("what is wanted later is connecting until its server has answered, and takes nothing from the rest", async () => {
+  await settled("/a");
+  listen("/b");
+  await world.advance();
+  expect([status(), updates.isLive("/a"), updates.isLive("/b")]).toEqual(["connecting", true, false]);
+  await cluster.serve("b");
+  expect([status(), updates.isLive("/b")]).toEqual(["open", true]);
 });
 
 test("the clone that the first answer chose is kept", async () => {
@@ -169,8 +200,84 @@ test("an owner that dies: its endpoints alone are stale, and go where they are l
   expect([status(), updates.isLive("/a")]).toEqual(["open", true]);
   cluster.at("b")?.update("/a", 5);
   expect(heard).toHaveLength(1);
-  await world.advance(60_000);
+  await cluster.pass(60_000);
   expect(world.sockets.map((socket) => socket.url[5])).toEqual(["a", "b"]);
+});
+
+test("an owner that is silent for 32 s is given up, and its endpoints are located anew", async () => {
+  await settled("/a");
+  cluster.owners.set("/a", "b");
+  await world.advance(31_999);
+  expect([status(), cluster.asked.length]).toEqual(["open", 1]);
+  await world.advance(1);
+  expect(updates.connection.value).toMatchObject({ state: "reconnecting", reason: "silence" });
+  await world.advance(500);
+  await cluster.serve("b");
+  expect([status(), updates.isLive("/a"), cluster.asked.length]).toEqual(["open", true, 2]);
+});
+
+/** Milliseconds until the next dial. */
+const delay = (): number => Math.round((updates.connection.value.retryAt as number) - world.time);
+
+test("a server that is named while it waits is dialled within half a second, its failures forgotten, once per answer", async () => {
+  await settled("/a");
+  world.dice = 0.999999;
+  for (const expected of [500, 1_000, 2_000]) {
+    cluster.at("a")?.end(1006);
+    await world.advance();
+    expect(delay()).toBe(expected);
+    if (expected < 2_000) await world.advance(expected);
+  }
+  const asked = cluster.asked.length;
+  const dialled = world.sockets.length;
+  for (const name of ["/d", "/e"]) cluster.owners.set(name, "a");
+  listen("/d");
+  listen("/e");
+  await world.advance();
+  expect([cluster.asked.length - asked, delay()]).toEqual([1, 500]);
+  await world.advance(500);
+  expect([cluster.asked.length - asked, world.sockets.length - dialled]).toEqual([1, 1]);
+  cluster.at("a")?.end(1006);
+  await world.advance();
+  expect(delay()).toBe(500);
+});
+
+test("a server that is named is dialled no later than it would have been", async () => {
+  await settled("/a");
+  world.dice = 0.999999;
+  cluster.at("a")?.end(1006);
+  await world.advance(400);
+  cluster.owners.set("/d", "a");
+  listen("/d");
+  await world.advance();
+  expect(delay()).toBe(100);
+});
+
+test("a server that asked for a pause gets it, although it is named", async () => {
+  await settled("/a");
+  world.dice = 0.999999;
+  cluster.at("a")?.end(1013, "overload retry=4000");
+  cluster.owners.set("/d", "a");
+  listen("/d");
+  await world.advance();
+  expect(delay()).toBe(4_000);
+});
+
+test.each([
+  ["end at five seconds while it is named", true, [500, 1_000, 2_000, 4_000, 5_000]],
+  ["end at half a minute while nobody says whether it is there", false, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]],
+])("delays of an owner that is gone %s", async (_, isUp, expected) => {
+  await settled("/a");
+  world.dice = 0.999999;
+  cluster.metadataUp = isUp;
+  const windows: number[] = [];
+  while (windows.length < expected.length) {
+    cluster.at("a")?.end(1006);
+    await world.advance();
+    windows.push(delay());
+    await world.advance(delay());
+  }
+  expect(windows).toEqual(expected);
 });
 
 test("an owner that restarts is dialled again, and hears what is held", async () => {

@@ -135,7 +135,7 @@ class Line:
             delay = full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
         else:
             delay = full_jitter(self._failures, self._timing.base, self.cap)
-        is_restart = code == codes.CloseCode.RESTART
+        is_restart = code == codes.Close.RESTART
         self._failures += not is_restart  # that was meant to be
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay) as pause:

@@ -133,7 +133,9 @@ class PartitionedClient(Client):
             url = self._routes.url(name) if name in self._routes else None
             if url is None:
                 continue
-            named = answer is not None and (url in answer.servers if name in answer.hot else url == answer.owners.get(name))
+            named = answer is not None and (
+                url in answer.servers if name in answer.hot else url == answer.owners.get(name)
+            )
             servers[url] = named or servers.get(url, False)
         for url, named in servers.items():
             if url in self._owners:

@@ -34,6 +34,8 @@ class FakeServer:
         self.held: set[str] = set()
         """What is subscribed now."""
         self.live = True
+        self.mute = False
+        """Requests are heard, and not answered."""
         self.connections: set[ServerConnection] = set()
         self.dials = 0
         self.port = 0
@@ -85,7 +87,9 @@ class FakeServer:
             await connection.send('{"type":"welcome","session":"s","server":"fake","mode":"z-client"}')
             await connection.send(orjson.dumps({"type": "status", "live": self.live, "since": "t"}).decode())
             async for data in connection:
-                await connection.send(orjson.dumps(self._answer(orjson.loads(data))).decode())
+                answer = orjson.dumps(self._answer(orjson.loads(data))).decode()
+                if not self.mute:
+                    await connection.send(answer)
         except ConnectionClosed:
             pass
         finally:

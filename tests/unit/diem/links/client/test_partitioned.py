@@ -180,6 +180,113 @@ async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: 
         await live(seen, "/a")
 
 
+async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_anew(system: Deployment) -> None:
+    client = client_of(system, replace(QUICK, doubt_after=60.0, silent_after=0.1))
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        system.own(a=system.b)
+        await eventually(lambda: system.b.held == {"/a"})
+        assert seen.of("closed")[0].code is None
+        assert [event.live for event in seen.of("status")][:2] == [True, False]
+        assert system.a.dials == 1
+
+
+async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment) -> None:
+    system.a.mute = True
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: system.a.held == {"/a"})
+        await system.a.status(live=True)
+        await system.a.update("/a", 5)
+        await eventually(lambda: seen.versions("/a") == [5])
+        assert seen.live("/a") is None
+        await system.a.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}, "rejected": {}})
+        await live(seen, "/a")
+
+
+LONGEST = replace(QUICK, base=60.0, cap=60.0, named_cap=60.0, doubt_after=60.0, soon=0.01)
+"""A back-off in which no test would live to see the next attempt."""
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every delay of a line, which is the longest of its window."""
+    drawn: list[float] = []
+
+    def longest(attempt: int, base_s: float, cap_s: float) -> float:
+        drawn.append(min(cap_s, base_s * 2**attempt))
+        return drawn[-1]
+
+    monkeypatch.setattr("diem.links.client.line.full_jitter", longest)
+    return drawn
+
+
+async def test_a_server_that_is_named_while_it_waits_is_dialled_soon_its_failures_forgotten(
+    system: Deployment, windows: list[float]
+) -> None:
+    client = client_of(system, LONGEST)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        await system.a.kick(1011)
+        await eventually(lambda: windows == [60.0])
+        system.own(d=system.a, e=system.a)
+        asked = len(system.metadata.asked)
+        await client.subscribe({"/d": None, "/e": None})
+        await live(seen, "/a", "/d", "/e")
+        assert windows == [60.0, 0.01]
+        assert (system.a.dials, len(system.metadata.asked) - asked) == (2, 1)
+        await system.a.kick(1011)
+        await eventually(lambda: len(windows) == 3)
+        assert windows[2] == 60.0
+
+
+async def test_a_server_that_asked_for_a_pause_gets_it_although_it_is_named(
+    system: Deployment, windows: list[float]
+) -> None:
+    client = client_of(system, LONGEST)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        await system.a.kick(1013, "overload retry=60000")
+        await eventually(lambda: windows == [60.0])
+        system.own(d=system.a, e=system.b)
+        await client.subscribe({"/d": None, "/e": None})
+        await live(seen, "/e")
+        assert (windows, system.a.dials) == ([60.0], 1)
+
+
+async def test_a_restart_is_no_failure(system: Deployment, windows: list[float]) -> None:
+    async def back(dials: int) -> None:
+        await eventually(lambda: system.a.dials == dials and "/a" in system.a.held)
+
+    client = client_of(system, replace(QUICK, doubt_after=60.0))
+    async with seeing(client):
+        await client.subscribe({"/a": None})
+        for dials, code in enumerate((1012, 1012, 1011, 1012, 1011), 1):
+            await back(dials)
+            await system.a.kick(code)
+        await back(6)
+        assert windows == [0.02, 0.02, 0.02, 0.04, 0.04]
+
+
+@pytest.mark.parametrize(("up", "longest"), [(True, 0.04), (False, 0.08)])
+async def test_delays_are_shorter_while_the_server_is_named(
+    system: Deployment, windows: list[float], *, up: bool, longest: float
+) -> None:
+    client = client_of(system, replace(QUICK, base=0.01, cap=0.08, named_cap=0.04, doubt_after=60.0, patience=5.0))
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        system.metadata.up = up
+        await system.a.stop()
+        await eventually(lambda: len(windows) >= 6)
+        assert windows[:3] == [0.01, 0.02, 0.04]
+        assert max(windows) == longest
+
+
 async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(system: Deployment) -> None:
     client = client_of(system)
     async with seeing(client) as seen:

@@ -101,9 +101,19 @@ def test_servers_that_take_it_and_give_it_away_again_do_not_send_it_round_for_ev
 
 def test_hops_are_forgotten_once_it_has_stayed(routes: Routes) -> None:
     arrive(routes, A)
-    for now, here, there in ((1, A, B), (2, B, C), (3, C, A), (13, A, B)):
+    for now, here, there in ((1, A, B), (1.1, B, C), (1.2, C, A), (2.2, A, B)):
         assert f"+/a {there[-1]}" in said(routes.moved(here, ["/a"], there, now))
         routes.settled(there, ["/a"], now)
+
+
+def test_refusals_after_it_has_stayed_somewhere_do_not_send_it_round_for_ever(routes: Routes) -> None:
+    arrive(routes, A)
+    steps = routes.moved(A, ["/a"], B, 50)
+    here, there = B, C
+    for turn in range(50):
+        steps += routes.not_owner(here, "/a", there, 50 + turn / 50)
+        here, there = there, here
+    assert len([step for step in steps if step.kind == "join"]) == 3
 
 
 def test_refused_where_it_is_going_it_goes_back_to_where_it_still_is(routes: Routes) -> None:

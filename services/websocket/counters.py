@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from diem.links import edge_samples
 from diem.links.feed_reader import FeedReader
 from diem.links.proxy_end import ProxyEnd
 from diem.process import metrics
@@ -11,8 +12,8 @@ from services.websocket.server import Server
 
 def samples(server: Server, reader: FeedReader, proxies: ProxyEnd) -> Iterable[Sample]:
     """All samples of one scrape."""
-    hub, edge, counts = server.hub, server.edge, server.hub.state.counts
-    yield metrics.CLIENTS.sample(len(edge.connections))
+    hub, counts = server.hub, server.hub.state.counts
+    yield from edge_samples.samples(server.edge)
     yield metrics.PROXY_LINKS.sample(len(proxies))
     yield metrics.SUBSCRIPTIONS.sample(hub.registry.entries)
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))
@@ -20,18 +21,8 @@ def samples(server: Server, reader: FeedReader, proxies: ProxyEnd) -> Iterable[S
     yield metrics.UPDATES_STALE.sample(counts.stale)
     yield metrics.UPDATES_FANNED_OUT.sample(hub.fanned_out)
     yield metrics.UPDATES_NOT_SUBSCRIBED.sample(hub.not_subscribed)
-    yield metrics.DELIVERIES.sample(hub.accounts.sent)
-    yield metrics.DELIVERIES_CONFLATED.sample(hub.accounts.conflated)
     yield metrics.FEED_CONNECTED.sample(reader.connected)
     yield metrics.FEED_LIVE.sample(server.liveness.live)
     yield metrics.FEED_CONNECTS.sample(reader.connects)
     for name, position in hub.state.positions.items():
         yield metrics.FEED_POSITION.sample(position, name)
-    for kind, count in edge.received.items():
-        yield metrics.MESSAGES.sample(count, kind)
-    for error, count in edge.errors.items():
-        yield metrics.ERRORS.sample(count, error)
-    for code, count in edge.closes.items():
-        yield metrics.CLOSES.sample(count, str(int(code)))
-    for status, count in edge.refused.items():
-        yield metrics.REFUSED.sample(count, str(status))

@@ -149,7 +149,7 @@ async def serving(directory: Path, options: KafkaOptions, **settings: Any) -> As
 
 
 async def _listening(running: Running) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(httpx.ConnectError):
                 await running.status()

@@ -1,7 +1,7 @@
 """Reads a feed (docs/protocol.md section 2): one link at a time, resumed at the reader's own positions."""
 
 import asyncio
-import itertools
+import contextlib
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -10,14 +10,12 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.errors import DiemError
 from diem.links.dialer import ClientConnection, dial
+from diem.links.keeper import LOOK_EVERY, Keeper
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
-LOOK_EVERY: Final = 1.0
-PING_EVERY: Final = 2.0
-GIVE_UP_AFTER: Final = 5.0
 RETRY_BASE: Final = 0.1
 RETRY_CAP: Final = 2.0
 STABLE_AFTER: Final = 5.0
@@ -160,21 +158,12 @@ class FeedReader:
             link.abort()
 
     async def _watch(self, link: FeedLink) -> None:
-        """Ping every 2 s; give the link up after 5 s without anything (noticed within a second)."""
-        loop = asyncio.get_running_loop()
-        heard = loop.time()
-        for look in itertools.count(1):
-            try:
+        """Until it is lost, or was silent for too long."""
+        keeper = Keeper("feed")
+        keeper.add(link)
+        while not link.lost.is_set():
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY):
                     await link.lost.wait()
-            except TimeoutError:
-                now = loop.time()
-                if link.alive:
-                    heard, link.alive = now, False
-                elif now - heard >= GIVE_UP_AFTER:
-                    self._log.warning("feed silent, link cut", url=self._url)
                     return
-                if look % int(PING_EVERY / LOOK_EVERY) == 0:
-                    link.ping()
-            else:
-                return
+            keeper.look()

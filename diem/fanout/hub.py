@@ -1,13 +1,15 @@
 """The fan-out: takes what a feed says and what clients ask, and gives every session the frames that it is owed."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from diem.fanout.frames import text_frame
 from diem.fanout.ownership import Ownership
 from diem.fanout.registry import Registry
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import Accounts, Session, Visit
 from diem.fanout.state import FeedState
+from diem.fanout.tally import Tally
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
@@ -45,6 +47,8 @@ class Hub:
         """Fresh updates that nobody here had subscribed to."""
         self.fanned_out = 0
         """Fresh updates delivered to at least one session."""
+        self.tally: Tally | None = None
+        """Counts updates by endpoint, where traffic is recorded."""
         self._limit = limit
         self._everyone = everyone
         self._ownership = ownership
@@ -68,6 +72,7 @@ class Hub:
     def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
         """Register a session for endpoints, given the versions that its client holds (0 = none)."""
         answer = Subscribed({}, {}, [])
+        before = len(session.endpoints)
         for name, version in known.items():
             try:
                 endpoint = names.check(name).encode()
@@ -88,12 +93,16 @@ class Hub:
             if retained and retained.version > version:
                 answer.replay.append(text_frame(retained.value))
         self.accounts.offered += len(answer.replay)
+        if session.visit is not None and len(session.endpoints) > before:
+            session.visit.subscribed(list(islice(session.endpoints, before, None)))
         return answer
 
     def unsubscribe(self, session: Session, unwanted: Iterable[str]) -> None:
         """Take a session off endpoints; nothing follows for them, not even what was held back."""
-        for name in unwanted:
-            endpoint = name.encode(errors="replace")
+        leaving = dict.fromkeys(name.encode(errors="replace") for name in unwanted)
+        if session.visit is not None and (held := [each for each in leaving if each in session.endpoints]):
+            session.visit.unsubscribed(held)
+        for endpoint in leaving:
             session.endpoints.pop(endpoint, None)
             self.registry.discard(endpoint, session)
             session.forget(endpoint)
@@ -102,7 +111,8 @@ class Hub:
 
     def batch(self, batch: Batch) -> None:
         """Take a batch of updates and fan out what is new."""
-        self._tell(self.state.apply(batch))
+        # What a catch-up brings is not counted: it says what is, and not how often it became so.
+        self._tell(self.state.apply(batch), self.tally)
 
     def hello(self, source: str, feed_names: list[str]) -> None:
         """Take the source and names of the feed; endpoints of lost names are announced."""
@@ -110,15 +120,21 @@ class Hub:
         self.settle()
         self.resync(dropped)
 
-    def settle(self) -> None:
+    def settle(self) -> set[Session]:
         """The map or what this server owns may have changed: subscribers of what it has not any more are sent away.
 
         Each is told once, and only of what really is elsewhere: after it nothing comes for these endpoints, except
         for one that is just moving, which goes on being delivered.
+
+        Returns:
+            Those that were told while an endpoint was moving, and had not left when the move was over: they may not
+            have understood, and miss every update from here on.
         """
+        stayed: set[Session] = set()
         if self._ownership is None:
-            return
+            return stayed
         leaving: dict[tuple[Session, str | None], list[bytes]] = {}
+        lost: dict[Visit, list[bytes]] = {}
         for endpoint in self.registry:
             standing = self._ownership.standing(endpoint)
             if standing is Standing.SERVES or (standing is Standing.DELIVERS and endpoint in self._announced):
@@ -127,12 +143,22 @@ class Hub:
             for session in tuple(self.registry.subscribers(endpoint)):
                 leaving.setdefault((session, owner), []).append(endpoint)
                 if standing is Standing.FOREIGN:
+                    if endpoint in self._announced:
+                        stayed.add(session)
                     session.endpoints.pop(endpoint, None)
                     self.registry.discard(endpoint, session)
                     session.forget(endpoint)
+                    if session.visit is not None:
+                        lost.setdefault(session.visit, []).append(endpoint)
             if standing is Standing.DELIVERS:
                 self._announced.add(endpoint)
         self._announced = {e for e in self._announced if self._ownership.standing(e) is Standing.DELIVERS}
+        for visit, endpoints in lost.items():
+            visit.unsubscribed(endpoints)
+        self._say_moved(leaving)
+        return stayed
+
+    def _say_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
         for (session, owner), endpoints in leaving.items():
             # One by one to a session that is held back: there, a later frame of the first would replace them all.
             size = 1 if session.blocked else messages.MAX_NAMES
@@ -160,14 +186,21 @@ class Hub:
 
     # How it is delivered
 
-    def _tell(self, fresh: Mapping[bytes, bytes]) -> None:
+    def _tell(self, fresh: Mapping[bytes, bytes], tally: Tally | None = None) -> None:
         """Endpoint -> value to whom it concerns; what concerns nobody here costs a look, and no frame."""
         everything: Collection[bytes] = fresh if self.sessions else ()
         wanted = everything if self._everyone else self.registry.wanted(fresh)
         self.fanned_out += len(wanted)
         self.not_subscribed += len(fresh) - len(wanted)
+        if tally is not None:
+            self._count(tally, fresh, wanted)
         if wanted:
             self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
+
+    def _count(self, tally: Tally, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
+        tally.take(fresh)
+        for endpoint in wanted:
+            tally.deliver(endpoint, len(self.sessions if self._everyone else self.registry.subscribers(endpoint)))
 
     def _deliver(self, frames: dict[bytes, bytes]) -> None:
         """Endpoint -> frame to the subscribers: one call per session, however many frames it gets."""

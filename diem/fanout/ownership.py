@@ -7,7 +7,7 @@ from diem.protocol.feed_names import partition_of_name
 from diem.protocol.partition_map import PartitionMap, Standing
 
 MAX_KNOWN: Final = 100_000
-"""Endpoints whose standing is remembered, because the hash is slow in Python; forgotten when there are more."""
+"""Endpoints whose places are remembered, because the hash is slow in Python; forgotten when there are more."""
 
 
 class Ownership:
@@ -18,7 +18,7 @@ class Ownership:
         """None until the first was read: nothing is ours then."""
         self.owned: frozenset[int] = frozenset()
         self._urls: dict[int, str] = {}
-        self._standing: dict[bytes, Standing] = {}
+        self._places: dict[bytes, tuple[int, ...]] = {}
 
     @property
     def epoch(self) -> int | None:
@@ -32,12 +32,11 @@ class Ownership:
         for number in before - self.owned:
             # Known from when it was ours.
             self._urls.pop(number, None)
-        self._standing.clear()
 
     def take_map(self, map_: PartitionMap) -> None:
         """The map as it is now."""
         self.map = map_
-        self._standing.clear()
+        self._places.clear()
 
     def take_owners(self, owners: Mapping[str, str]) -> None:
         """The URL of the server that has each name of the group."""
@@ -46,13 +45,14 @@ class Ownership:
 
     def standing(self, endpoint: bytes) -> Standing:
         """What this server is to ``endpoint``."""
-        known = self._standing.get(endpoint)
-        if known is None:
-            if len(self._standing) >= MAX_KNOWN:
-                self._standing.clear()
-            known = self.map.standing(endpoint, self.owned) if self.map is not None else Standing.FOREIGN
-            self._standing[endpoint] = known
-        return known
+        if self.map is None:
+            return Standing.FOREIGN
+        places = self._places.get(endpoint)
+        if places is None:
+            if len(self._places) >= MAX_KNOWN:
+                self._places.clear()
+            places = self._places[endpoint] = self.map.written_to(endpoint)
+        return self.map.standing(places, self.owned)
 
     def owner(self, endpoint: bytes) -> str | None:
         """The URL of the server that has ``endpoint``; None when it is this one, or not known."""

@@ -1,7 +1,8 @@
 """One client's side of the fan-out: its endpoints, and conflation while its connection cannot take more."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from diem.fanout.frames import held_as
 
@@ -21,6 +22,22 @@ class Accounts:
         return self.offered - self.conflated - self.dropped - self.held
 
 
+class Visit(Protocol):
+    """Who writes down what one client looks at."""
+
+    def subscribed(self, endpoints: Sequence[bytes]) -> None:
+        """It was registered for these, and was not before."""
+        ...
+
+    def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
+        """It was registered for these, and is not any more."""
+        ...
+
+    def ended(self) -> None:
+        """It is gone, and so are all of its subscriptions."""
+        ...
+
+
 class Session:
     """The endpoints of one client and the way to it.
 
@@ -31,7 +48,7 @@ class Session:
     ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
     """
 
-    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "exempt", "send", "send_many")
+    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "visit")
 
     def __init__(
         self,
@@ -48,6 +65,8 @@ class Session:
         self._writelines = self.send_many = writelines
         self.endpoints: dict[bytes, None] = {}
         """What it is subscribed to; a dict because that takes half the memory of a set of a few."""
+        self.visit: Visit | None = None
+        """None where nothing is recorded, and for proxies: their clients are recorded where they are."""
 
     @property
     def blocked(self) -> bool:

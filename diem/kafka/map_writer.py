@@ -35,6 +35,22 @@ async def write_map(options: KafkaOptions, records: Mapping[bytes, bytes | None]
         await _send(producer, options.names.partition_map, records, head)
 
 
+async def change_map(options: KafkaOptions, expected: Head, records: Mapping[bytes, bytes | None], head: Head) -> bool:
+    """Like :func:`write_map`, but only if the map's head is ``expected``; False when it is another one by now.
+
+    Raises:
+        KafkaUnavailable: it was not written, or another writer came between; also when that is not known.
+        ConfigurationError: the options cannot be used.
+    """
+    async with _writing(options) as producer, producer.transaction():
+        # From here on no other writer's transaction is open, and what it has committed is there to be seen.
+        standing = await read_map(options)
+        if standing is None or standing.head != expected:
+            return False
+        await _send(producer, options.names.partition_map, records, head)
+    return True
+
+
 async def ensure_map(
     options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
 ) -> PartitionMap:

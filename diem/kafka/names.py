@@ -30,8 +30,18 @@ class Names(NamedTuple):
 
     @property
     def topics(self) -> tuple[str, str, str]:
-        """All topics."""
+        """All topics that the system cannot be without."""
         return self.updates, self.hot, self.partition_map
+
+    @property
+    def traffic(self) -> str:
+        """The topic of recorded traffic; none of ours in :attr:`topics`, for the system does without it."""
+        return f"{self.prefix}traffic"
+
+    @property
+    def pipeline(self) -> str:
+        """Begins the name of every group of whoever evaluates recorded traffic."""
+        return f"{self.prefix}pipeline"
 
     @property
     def map_writer(self) -> str:

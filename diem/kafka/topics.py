@@ -33,6 +33,19 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     "compression.type": "producer",
 }
 """Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
+TRAFFIC_PARTITIONS: Final = 12
+TRAFFIC_BATCH_BYTES: Final = 256 * 1024
+TRAFFIC_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    # A segment that is written to is not deleted.
+    "segment.ms": str(24 * 3600 * 1000),
+    "max.message.bytes": str(2 * TRAFFIC_BATCH_BYTES),
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "true",
+    "compression.type": "producer",
+}
+"""Settings of the topic of recorded traffic (docs/traffic.md section 1), which may be altered as one likes."""
 # What loses or stops updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
 _MUST_HOLD: Final = (
     "cleanup.policy",
@@ -78,6 +91,12 @@ def updates_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
     return specs(options, brokers)[0]
 
 
+def traffic_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
+    """The topic of recorded traffic, which exists only where traffic is recorded in Kafka."""
+    replication = options.replication or min(DEFAULT_REPLICATION, brokers)
+    return TopicSpec(options.names.traffic, TRAFFIC_PARTITIONS, replication, TRAFFIC_CONFIG)
+
+
 def min_insync(replication: int) -> int:
     """Replicas that must have a record before it is acknowledged: a majority."""
     return replication // 2 + 1
@@ -111,14 +130,19 @@ def _is_more(name: str, value: str | None, wanted: str) -> bool:
     return name in _AT_LEAST and value is not None and value.isdigit() and int(value) > int(wanted)
 
 
+def used_partitions(map_: PartitionMap) -> int:
+    """Partitions of the updates topic that a map has a use for."""
+    places = (place for entry in map_.entries.values() for place in entry if place is not None)
+    return max(map_.head.partitions, 1 + max(places, default=0))
+
+
 def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
     """See that the topic ``updates`` has every partition that the map uses; it may have more.
 
     Raises:
         WrongTopic: it has fewer.
     """
-    places = (place for entry in map_.entries.values() for place in entry if place is not None)
-    needed = max(map_.head.partitions, 1 + max(places, default=0))
+    needed = used_partitions(map_)
     if needed > partitions:
         line = f"kafka-topics.sh --alter --topic {updates} --partitions {needed}"
         raise WrongTopic(updates, [f"it has {partitions} partitions, the partition map uses {needed}: {line}"])
@@ -151,6 +175,21 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
             if faults := list(differences(spec, options, cluster.topics[spec.name], in_force[spec.name])):
                 raise WrongTopic(spec.name, faults)
         return cluster
+
+
+async def ensure_traffic(options: KafkaOptions) -> list[int]:
+    """Make the topic of recorded traffic if it is missing; returns its partitions. However it is, it will do.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer, or does not let us.
+    """
+    name = options.names.traffic
+    async with connected(options) as client:
+        cluster = await describe(client, name)
+        if name not in cluster.topics:
+            await create(options, traffic_spec(options, len(cluster.brokers)))
+            cluster = await _until_there(client, [name])
+        return sorted(cluster.topics[name].partitions)
 
 
 async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:

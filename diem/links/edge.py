@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
+from diem.fanout.session import Session, Visit
 from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
 from diem.protocol import messages
@@ -51,6 +53,14 @@ class Service(Protocol):
 
     def left(self, client: "EdgeConnection") -> None:
         """A client is going: called once, before the hub lets it go."""
+        ...
+
+
+class Visitors(Protocol):
+    """Who is told of every client that comes."""
+
+    def came(self, client: str | None, connection: bytes) -> Visit:
+        """A client has connected; ``client`` is what it says of itself."""
         ...
 
 
@@ -103,11 +113,19 @@ class Edge:
         self.errors: Counter[str] = Counter()
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
+        self.visitors: Visitors | None = None
+        """Where traffic is recorded."""
 
     def say_status(self, *, live: bool, since: str) -> None:
         """Tell every client that the server's state has changed."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
         self.hub.broadcast(self.status_frame)
+
+    def send_away(self, sessions: Collection[Session]) -> None:
+        """Close the clients that were told to leave and have not: they ask anew where their endpoints are."""
+        if sessions:
+            for connection in [each for each in self.connections if each.session in sessions]:
+                connection.close(Close.MOVED, "retry=2000")
 
     async def drain(self, seconds: float) -> None:
         """Let every client go within ``seconds``: closes with 1012 and a window for the reconnect, in batches."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from secrets import token_hex
+from secrets import token_bytes
 from typing import Final
 
 from websockets.frames import Frame, Opcode
@@ -17,6 +17,7 @@ from diem.process.limits import ErrorWindow, TokenBucket
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
+from diem.protocol.traffic import client_of
 
 PATH: Final = "/ws"
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
@@ -101,7 +102,7 @@ class EdgeConnection(ServerConnection):
         if not self.upgrade(request):
             edge.refused[400] += 1
             return
-        self._joined()
+        self._joined(request.path.partition("?")[2])
 
     def _on_frame(self, frame: Frame) -> None:
         """Bound pings, pongs and fragments as messages are: each costs the library as much as a message."""
@@ -121,16 +122,19 @@ class EdgeConnection(ServerConnection):
                 self.transport.pause_reading()
             asyncio.get_running_loop().call_later(1.0, self.abort)
 
-    def _joined(self) -> None:
+    def _joined(self, query: str) -> None:
         edge = self._edge
         transport = self.transport
+        name = token_bytes(8)
         self.session = Session(transport.write, transport.writelines, edge.hub.accounts)
+        if edge.visitors is not None:
+            self.session.visit = edge.visitors.came(client_of(query), name)
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.hub.join(self.session)
         rules = edge.rules
         hello = messages.welcome(
-            session=token_hex(8),
+            session=name.hex(),
             server=rules.server,
             mode=rules.mode,
             authenticated=False,
@@ -202,6 +206,10 @@ class EdgeConnection(ServerConnection):
             if self.session.blocked and not self.transport.is_closing():
                 # Its answer to the close frame is to be read.
                 self.transport.resume_reading()
+            if self.session.visit is not None:
+                # First, and once: what the client was subscribed to goes with it.
+                self.session.visit.ended()
+                self.session.visit = None
             edge.service.left(self)
             edge.hub.leave(self.session)
             # Clients may invent codes; as labels of a metric they would be without bound.

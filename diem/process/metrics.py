@@ -105,6 +105,13 @@ SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded
 SOURCE_FAILURES: Final = _counter("source_failures", "Polls of a source that failed.", "source")
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
 
+# Recorded traffic: recorded = written + lost + queued.
+TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")
+TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped, by what stood in the way.", "reason")
+TRAFFIC_WRITTEN: Final = _counter("traffic_written", "Traffic events written to where they are recorded.")
+TRAFFIC_BATCHES: Final = _counter("traffic_batches", "Batches in which traffic events were written.")
+TRAFFIC_QUEUED: Final = _gauge("traffic_queued", "Traffic events that wait to be written.")
+
 # A composite's children.
 CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is where its own metrics are.", "child", "url")
 CHILD_RESTARTS: Final = _counter("child_restarts", "Children that died and were started again.")
@@ -113,6 +120,7 @@ PAIRS_READY: Final = _gauge("pairs_ready", "Pairs whose server takes clients.")
 
 # The metadata service.
 MAP_EPOCH: Final = _gauge("map_epoch", "Epoch of the partition map.")
+MAP_MOVING: Final = _gauge("map_moving_endpoints", "Endpoints that are moving to another partition.")
 CLONE_MEMBERS: Final = _gauge("clone_members", "Servers in a clone's group.", "clone")
 CLONE_FOREIGN: Final = _gauge("clone_foreign_members", "Members of a clone's group that are no servers.", "clone")
 CLONE_OWNED: Final = _gauge("clone_partitions_owned", "Partitions of a clone that have an owner.", "clone")

@@ -22,6 +22,8 @@ START_KEY: Final = b"start"
 """Key of a record that no topic has: on a link, a reader is told everything from here on."""
 ACK_PREFIX: Final = b"ack/"
 """Begins the keys of acknowledgements: who has seen which epoch."""
+PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
+"""Key of the publisher's acknowledgement: the log has what the epoch asks for (docs/protocol.md section 5)."""
 MAX_PARTITIONS: Final = 10_000
 
 
@@ -51,11 +53,17 @@ class Entry(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What holds for all endpoints. ``partitions`` is the P of the hash, ``epoch`` only grows."""
+    """What holds for all endpoints.
+
+    ``partitions`` is the P of the hash: entries may name partitions beyond it, so that a topic can grow without moving
+    any endpoint that no plan knows. ``epoch`` grows with every head that is written; ``plan`` names what moves, or has
+    moved last.
+    """
 
     partitions: int
     epoch: int
     phase: Phase = Phase.STABLE
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,11 @@ class PartitionMap:
             return (home,)
         return (target,) if self.head.phase is Phase.RETIRE else (home, target)
 
-    def standing(self, endpoint: bytes, owned: Collection[int]) -> Standing:
-        """What a server is to ``endpoint`` that is fed by the partitions ``owned`` (and by :data:`HOT`, if in it)."""
-        written = self.written_to(endpoint)
+    def standing(self, written: tuple[int, ...], owned: Collection[int]) -> Standing:
+        """What a server is to an endpoint that is :meth:`written_to` these places.
+
+        It is fed by the partitions ``owned`` (and by :data:`HOT`, if that is among them).
+        """
         if self.head.phase is Phase.MOVE and len(written) > 1 and written[1] not in owned:
             return Standing.DELIVERS if written[0] in owned else Standing.FOREIGN
         return Standing.SERVES if any(place in owned for place in written) else Standing.FOREIGN
@@ -91,12 +101,25 @@ class PartitionMap:
 
 def encode_head(head: Head) -> bytes:
     """The value of the record with :data:`HEAD_KEY`."""
-    return orjson.dumps({"partitions": head.partitions, "epoch": head.epoch, "phase": head.phase})
+    return orjson.dumps(head._asdict() if head.plan else {k: v for k, v in head._asdict().items() if k != "plan"})
 
 
 def encode_entry(entry: Entry) -> bytes:
     """The value of the record whose key is the endpoint."""
     return orjson.dumps({"home": entry.home, **({} if entry.target is None else {"target": entry.target})})
+
+
+def encode_ack(epoch: int) -> bytes:
+    """The value of an acknowledgement of ``epoch``."""
+    return orjson.dumps({"epoch": epoch})
+
+
+def acknowledged(value: bytes | None) -> int:
+    """The epoch that an acknowledgement names; -1 if it is none."""
+    match _object(value):
+        case {"epoch": int(epoch)}:
+            return epoch
+    return -1
 
 
 class MapBuilder:
@@ -146,9 +169,9 @@ class MapBuilder:
 
 def _head(value: bytes | None) -> Head | None:
     match _object(value):
-        case {"partitions": int(count), "epoch": int(epoch), "phase": str(phase)}:
+        case {"partitions": int(count), "epoch": int(epoch), "phase": str(phase), **rest}:
             if 1 <= count <= MAX_PARTITIONS and epoch >= 0 and phase in set(Phase):
-                return Head(count, epoch, Phase(phase))
+                return Head(count, epoch, Phase(phase), str(rest.get("plan", "")))
     return None
 
 

@@ -59,7 +59,7 @@ class Server:
         if any(changed) and self._builder.map is not None:
             ownership.take_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
-            self.hub.settle()
+            self.edge.send_away(self.hub.settle())
             self._see_if_ready()
 
     def caught_up(self, name: str) -> None:

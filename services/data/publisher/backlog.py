@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from diem.protocol.partition_map import HOT, PartitionMap
+from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
 
 ANY: Final = 1 << 63
@@ -17,11 +17,37 @@ class Lane:
     endpoint is never in two: what changes meanwhile is due after it.
     """
 
-    __slots__ = ("due", "flying")
+    __slots__ = ("due", "first", "flying", "tombs", "tombs_flying")
 
     def __init__(self) -> None:
         self.due: dict[bytes, int] = {}
         self.flying: dict[bytes, int] = {}
+        self.first: set[bytes] = set()
+        """Endpoints that are written here since a short while, and of which nothing has been acknowledged yet."""
+        self.tombs: dict[bytes, None] = {}
+        """Endpoints that are not written here any more, whose last record is yet to be overwritten with none."""
+        self.tombs_flying: dict[bytes, None] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the log has what a change of the map asked of this lane."""
+        return not (self.first or self.tombs or self.tombs_flying)
+
+    def owe_first(self, endpoint: bytes) -> None:
+        """The lane is new for ``endpoint``: until its current update is here, whoever reads it knows nothing."""
+        self.tombs.pop(endpoint, None)
+        self.first.add(endpoint)
+        self.owe(endpoint, ANY)
+
+    def bury(self, endpoint: bytes) -> int:
+        """``endpoint`` is not written here any more.
+
+        Returns:
+            The lowest sequence of it that the log may lack here, or :data:`ANY`: it is owed elsewhere now.
+        """
+        self.first.discard(endpoint)
+        self.tombs[endpoint] = None
+        return min(self.due.pop(endpoint, ANY), self.flying.get(endpoint, ANY))
 
     def owe(self, endpoint: bytes, sequence: int) -> None:
         """The log may lack ``endpoint`` from ``sequence`` on."""
@@ -41,14 +67,30 @@ class Lane:
         self.flying = {endpoint: self.due.pop(endpoint) for endpoint in taken}
         return taken
 
+    def take_tombs(self, limit: int) -> list[bytes]:
+        """The tombstones of the next request; for :meth:`Backlog.take_tombs`."""
+        taken = list(self.tombs)[:limit]
+        self.tombs_flying = {endpoint: self.tombs.pop(endpoint) for endpoint in taken}
+        return taken
+
     def landed(self) -> None:
         """The request under way was acknowledged."""
-        self.flying = {}
+        # What has changed meanwhile is due again, and not current here yet.
+        self.first.difference_update(self.flying.keys() - self.due.keys())
+        self.flying, self.tombs_flying = {}, {}
 
     def failed(self, endpoints: Iterable[bytes] | None = None) -> None:
         """What was under way (or ``endpoints`` of it) is due again; a repetition sends what is current then."""
-        for endpoint in list(self.flying if endpoints is None else endpoints):
-            self.owe(endpoint, self.flying.pop(endpoint))
+        for endpoint in list((self.flying | self.tombs_flying) if endpoints is None else endpoints):
+            if endpoint in self.tombs_flying:
+                del self.tombs_flying[endpoint]
+                if endpoint not in self.due:
+                    self.tombs[endpoint] = None
+            elif endpoint in self.tombs:
+                # It has left meanwhile, and its current update is due where it is written now.
+                del self.flying[endpoint]
+            else:
+                self.owe(endpoint, self.flying.pop(endpoint))
 
     def owed_from(self) -> int:
         """The lowest sequence that the log may lack."""
@@ -87,8 +129,46 @@ class Backlog:
         return homes
 
     def _lanes_of(self, endpoint: bytes) -> tuple[int, ...]:
-        hot = len(self.lanes) - 1
-        return tuple([hot if place == HOT else place for place in self.map.written_to(endpoint)])
+        return tuple([self._lane(place) for place in self.map.written_to(endpoint)])
+
+    def _lane(self, place: int) -> int:
+        return len(self.lanes) - 1 if place == HOT else place
+
+    @property
+    def settled(self) -> bool:
+        """Whether the log has all that the map asks for before its phase may end: what is to be acknowledged."""
+        return all(lane.settled for lane in self.lanes)
+
+    def take_tombs(self, number: int, limit: int) -> list[bytes]:
+        """The tombstones of the next request to a lane: none before every new home has its first update.
+
+        So the log as a whole always has an update of every endpoint.
+        """
+        return [] if any(lane.first for lane in self.lanes) else self.lanes[number].take_tombs(limit)
+
+    def buried(self) -> list[int]:
+        """The lanes that have tombstones to send now."""
+        if any(lane.first for lane in self.lanes):
+            return []
+        return [number for number, lane in enumerate(self.lanes) if lane.tombs]
+
+    def begin(self, endpoints: Collection[bytes]) -> None:
+        """Owe what the phase of the map asks for, whatever an earlier publisher has done of it.
+
+        ``endpoints`` are all of the store. It is not known how far that publisher came: it acknowledges at the end.
+        """
+        phase = self.map.head.phase
+        if phase not in {Phase.PREPARE, Phase.RETIRE}:
+            return
+        for endpoint in self.map.entries.keys() & set(endpoints):
+            home, target = self.map.entry(endpoint)
+            if target in {None, home}:
+                continue
+            lanes = self.homes(endpoint)
+            if phase is Phase.PREPARE:
+                self.lanes[lanes[-1]].owe_first(endpoint)
+            else:
+                self.lanes[self._lane(home)].bury(endpoint)
 
     def take_in(self, changes: Iterable[Change]) -> set[int]:
         """Changes in the order of the store, beyond :attr:`read`; returns the lanes that have work now."""
@@ -116,7 +196,7 @@ class Backlog:
 
         Each of the ``endpoints`` (all of the store) that ``newer`` writes to a lane which it was not written to before
         is due there, with its current update: who reads only that lane has never seen one. In a lane that it has no
-        more nothing of it is due any longer.
+        more nothing of it is due any longer but a tombstone, so that whoever reads it from the start does not find it.
 
         All at once, and not in steps: whatever interrupts the publishing finds either the old map or the new one with
         all that is due. Entries cost about 1 us each; another number of partitions hashes every endpoint anew.
@@ -132,10 +212,12 @@ class Backlog:
         for endpoint, had in before.items():
             has = self._homes[endpoint] = self._lanes_of(endpoint)
             # What is dropped here holds the cursor back there, also where it was only to be sent again.
-            owed = min((self.lanes[home].due.pop(endpoint, ANY) for home in had if home not in has), default=ANY)
+            left = [home for home in had if home not in has]
+            touched.update(left)
+            owed = min((self.lanes[home].bury(endpoint) for home in left), default=ANY)
             for home in has:
                 if home not in had:
-                    self.lanes[home].owe(endpoint, ANY)
+                    self.lanes[home].owe_first(endpoint)
                     touched.add(home)
                 self.lanes[home].owe_if_owed(endpoint, owed)
         return touched

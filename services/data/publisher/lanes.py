@@ -14,10 +14,10 @@ MAX_RECORDS = 500
 
 
 class Lanes:
-    """Sends what the backlog holds; :meth:`run` once for each lane. Calls ``on_written()`` after each request."""
+    """Sends what the backlog holds; :meth:`run` once for each lane. Calls ``on_landed()`` after each request."""
 
     def __init__(
-        self, log: Log, progress: Progress, changes: ChangeMap, on_written: Callable[[], None] = lambda: None
+        self, log: Log, progress: Progress, changes: ChangeMap, on_landed: Callable[[], None] = lambda: None
     ) -> None:
         self._log = log
         self._progress = progress
@@ -27,7 +27,7 @@ class Lanes:
         self.ledgers = [Ledger() for _ in self._lanes]
         self.sent: dict[int, float] = {}
         """Since when the request of a lane is under way, by the loop's clock."""
-        self._on_written = on_written
+        self._on_landed = on_landed
         self._wake = [asyncio.Event() for _ in self._lanes]
         self._to_mark: set[int] = set()
 
@@ -51,7 +51,11 @@ class Lanes:
         while True:
             taken = lane.take(MAX_RECORDS)
             # What is current now: a repetition never brings an older update back.
-            records = [(endpoint, change.value) for endpoint in taken if (change := self._changes.get(endpoint))]
+            records: list[tuple[bytes, bytes | None]] = [
+                (endpoint, change.value) for endpoint in taken if (change := self._changes.get(endpoint))
+            ]
+            tombs = self._progress.backlog.take_tombs(number, MAX_RECORDS)
+            records += [(endpoint, None) for endpoint in tombs]
             # A mark says that everything accepted is here: nothing is due, nor has it yet to be taken in.
             all_in = not lane.due and self._progress.backlog.read >= self._changes.sequence
             if number in self._to_mark and all_in:
@@ -63,11 +67,12 @@ class Lanes:
             self.sent[number] = loop.time()
             base, count = await self._log.write(number, records)
             del self.sent[number]
-            self._on_written()
             self.ledgers[number].landed(base, count)
             written = {key for key, _ in records[:count]}
-            lane.failed(endpoint for endpoint in taken if endpoint not in written)
+            lane.failed(endpoint for endpoint in (*taken, *tombs) if endpoint not in written)
             lane.landed()
+            self.wake(self._progress.backlog.buried())
+            self._on_landed()
             self._progress.published += len(written) - (MARK_KEY in written)
             if MARK_KEY in written:
                 self._to_mark.discard(number)

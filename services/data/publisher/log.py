@@ -17,6 +17,7 @@ from diem.kafka.ending import end, end_producer
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import MAX_MESSAGE_BYTES
+from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
 BATCH_BYTES: Final = 96 * 1024
 """Of one request to one partition; the topic takes up to ``MAX_MESSAGE_BYTES``."""
@@ -68,8 +69,8 @@ class Log:
         self._producer = producer
         self._consumer = consumer
 
-    async def write(self, lane: int, records: Sequence[tuple[bytes, bytes]]) -> tuple[int, int]:
-        """Write as many of ``records`` (key, value) as fit into one request; at least the first.
+    async def write(self, lane: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+        """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
 
         Returns:
             The offset of the first (negative if the broker does not know it any more), and how many there are.
@@ -87,6 +88,15 @@ class Log:
         sending = await self._producer.send_batch(batch, topic, partition=partition)
         written = await sending
         return (-1 if written is None else int(written.offset)), count
+
+    async def acknowledge(self, epoch: int) -> None:
+        """Say in the topic of the map that everything is written that its ``epoch`` asks for.
+
+        Raises:
+            KafkaError, OSError: it is not known whether that was written.
+        """
+        value = encode_ack(epoch)
+        await self._producer.send_and_wait(self._names.partition_map, value, PUBLISHER_ACK, partition=0)
 
     async def ends(self, lanes: Sequence[int]) -> dict[int, int]:
         """The end offset of each lane that a broker leads; the others are left out."""

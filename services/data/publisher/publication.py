@@ -10,6 +10,7 @@ import structlog
 from diem.fanout.changes import ChangeMap
 from diem.kafka.partition_map import MapReader
 from diem.kafka.topics import check_room
+from diem.protocol.partition_map import Phase
 from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes
 from services.data.publisher.log import Log
@@ -24,6 +25,8 @@ LOOK_EVERY_S: Final = 2.0
 KEEP_EVERY_S: Final = 1.0
 MARK_EVERY_S: Final = 2.0
 """Between two marks in a partition; bridges that have seen one do without for 6 s."""
+ACKNOWLEDGED: Final = frozenset({Phase.PREPARE, Phase.RETIRE})
+"""Phases that end when the publisher has said so."""
 TICK_S: Final = 0.1
 START_SPREAD_S: Final = 60.0
 PASS_EVERY_S: Final = 6 * 3600.0
@@ -71,7 +74,9 @@ class Publication:
         self._map_changed = asyncio.Event()
         reader.on_changed = self._map_changed.set
         self._new = new
-        self._lanes = Lanes(log, progress, store.changes, on_written)
+        self._on_written = on_written
+        self._landed = asyncio.Event()
+        self._lanes = Lanes(log, progress, store.changes, self._on_landed)
         self._checks = Checks(log, progress, self._lanes)
 
     async def run(self) -> None:
@@ -89,7 +94,7 @@ class Publication:
         self._checks.warn_of_another_store()
         work = [self._lanes.run(number) for number in range(len(self._backlog.lanes))]
         work += [self._take_in(), self._mark(), self._check(), self._look(), self._keep(), self._passes()]
-        work += [self._reader.run(), self._follow()]
+        work += [self._reader.run(), self._follow(), self._acknowledge()]
         tasks = [asyncio.create_task(one) for one in (*work, self._checks.watch_leaders())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -118,7 +123,24 @@ class Publication:
                 continue
             check_room(self._log.topic, len(self._backlog.lanes) - 1, newer)
             self._lanes.wake(self._backlog.follow(newer, names(self._store)))
+            self._landed.set()
             structlog.get_logger("publisher").info("following another map", **newer.head._asdict())
+
+    def _on_landed(self) -> None:
+        self._landed.set()
+        self._on_written()
+
+    async def _acknowledge(self) -> None:
+        """Say of every epoch that the log has what it asks for: whoever moves endpoints waits for that."""
+        said: int | None = None
+        while True:
+            self._landed.clear()
+            head = self._backlog.map.head
+            if head.phase in ACKNOWLEDGED and head.epoch != said and self._backlog.settled:
+                await self._log.acknowledge(head.epoch)
+                said = head.epoch
+                structlog.get_logger("publisher").info("acknowledged the partition map", **head._asdict())
+            await self._landed.wait()
 
     async def _mark(self) -> None:
         """Say in every lane that it has all that was accepted: what a bridge's beats stand on."""

@@ -124,6 +124,7 @@ class Publisher:
         ours = str(found.cluster.source(self._options.names.updates))
         stranger = kept is None or not kept.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
+        backlog.begin(names(self._store))
         self._progress = Progress(found.source, found.map_source, backlog, repeat=cursor > 0, stranger=stranger)
         if old is not None:
             self._progress.published, self._progress.foreign = old.published, old.foreign

@@ -9,7 +9,7 @@ from diem.kafka.connecting import connected
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import begin_map
-from diem.kafka.topics import check_room, ensure
+from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.progress import Progress
 
@@ -69,10 +69,10 @@ def warn(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:
             not_hot=sorted(name.decode() for name in configured - marked),
             not_configured=sorted(name.decode() for name in marked - configured),
         )
-    if topics.partitions > map_.head.partitions:
+    if topics.partitions > (used := used_partitions(map_)):
         logger.warning(
             "the topic has more partitions than the partition map: the others are empty until a plan uses them",
             topic=options.names.updates,
             partitions=topics.partitions,
-            used=map_.head.partitions,
+            used=used,
         )

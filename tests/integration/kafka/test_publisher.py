@@ -1,9 +1,7 @@
 """The publisher against a real broker: the topic ends up with the latest update of every endpoint, whatever happens."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 
 import pytest
@@ -11,53 +9,26 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 
-from diem.fanout.changes import ChangeMap
 from diem.kafka.admin import administering
 from diem.kafka.errors import WrongTopic
 from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import ensure_map, read_map, write_map
+from diem.kafka.partition_map import MapReader, ensure_map, read_map, write_map
 from diem.kafka.topics import create, ensure, updates_spec
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
+from diem.protocol.partition_map import (
+    HOT,
+    PUBLISHER_ACK,
+    Entry,
+    Head,
+    PartitionMap,
+    Phase,
+    acknowledged,
+    encode_entry,
+)
 from diem.protocol.partitions import partition_of
-from diem.protocol.update import MARK_KEY, Change, encode, version_of
+from diem.protocol.update import MARK_KEY, encode
 from services.data.publisher import Publisher, publication
 from services.data.publisher import publisher as publisher_module
-from services.data.store.cursor import Cursor
-
-START = 1_700_000_000_000
-
-
-class MemoryStore:
-    """The store's side of the publisher."""
-
-    def __init__(self) -> None:
-        self.changes = ChangeMap()
-        self.cursor: Cursor | None = None
-
-    def keep_cursor(self, cursor: Cursor) -> None:
-        self.cursor = cursor
-
-    def put(self, *names: str) -> None:
-        for name in names:
-            sequence = self.changes.sequence + 1
-            version = START + sequence
-            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version)))
-
-    @property
-    def versions(self) -> dict[bytes, int]:
-        return {change.endpoint: change.version for change in self.changes.after(0, 100_000)}
-
-
-@contextlib.asynccontextmanager
-async def publishing(store: MemoryStore, options: KafkaOptions, hot: Collection[str] = ()) -> AsyncIterator[Publisher]:
-    publisher = Publisher(store, options, hot)
-    task = asyncio.create_task(publisher.run())
-    try:
-        yield publisher
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+from tests.support.published import START, MemoryStore, everything, places, publishing, until
 
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
@@ -72,35 +43,6 @@ async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
     return found
 
 
-async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes, int]]:
-    """The version of the last record of every key in each partition of updates, and of hot updates."""
-    cluster = await ensure(options)
-    consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        parts = [TopicPartition(name, n) for name in options.names.log for n in cluster.topics[name].partitions]
-        consumer.assign(parts)
-        ends = await consumer.end_offsets(parts)
-        found: dict[tuple[str, int], dict[bytes, int]] = {(part.topic, part.partition): {} for part in parts}
-        for part in parts:
-            while await consumer.position(part) < ends[part]:
-                for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
-                    if record.key != MARK_KEY:
-                        version = version_of(record.key, record.value)
-                        assert version is not None
-                        found[part.topic, part.partition][record.key] = version
-        return found
-    finally:
-        await consumer.stop()
-
-
-async def places(options: KafkaOptions, name: str) -> dict[int, int]:
-    """The versions of an endpoint by partition; ``HOT`` stands for the topic of hot updates."""
-    log = await everything(options)
-    places = {HOT if topic == options.names.hot else number: found for (topic, number), found in log.items()}
-    return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}
-
-
 async def until_placed(options: KafkaOptions, name: str, expected: dict[int, int], within: float = 20.0) -> None:
     limit = time.monotonic() + within
     while (found := await places(options, name)) != expected:
@@ -113,12 +55,6 @@ async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float 
     while (found := await last_in_log(options)) != store.versions:
         assert time.monotonic() < limit, (found, store.versions)
         await asyncio.sleep(0.05)
-
-
-async def until(condition: object, within: float = 20.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
 
 
 async def test_everything_reaches_its_partition_and_changes_follow(kafka_options: KafkaOptions) -> None:
@@ -267,7 +203,7 @@ async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_the
             written = {key: number for (_, number), versions in log.items() for key in versions}
             assert written == {name: partition_of(name, 4) for name in store.versions}
             await write_map(options, {b"/e/1": encode_entry(Entry(7))}, Head(4, 1))
-            await until_placed(options, "/e/1", {partition_of(b"/e/1", 4): START + 2, 7: START + 2})
+            await until_placed(options, "/e/1", {7: START + 2})
     assert [(line["partitions"], line["used"]) for line in said if "more partitions" in line["event"]] == [(8, 4)]
 
 
@@ -334,13 +270,59 @@ async def test_a_newer_map_brings_the_current_update_to_where_the_endpoint_is_no
         await write_map(
             kafka_options, {b"/a": encode_entry(Entry(target)), b"/b": encode_entry(Entry(HOT))}, Head(4, 2)
         )
-        await until_placed(kafka_options, "/b", {partition_of(b"/b", 4): START + 2, HOT: START + 2})
+        await until_placed(kafka_options, "/b", {HOT: START + 2})
         store.put("/a", "/b")
         publisher.changed()
-        await until_placed(kafka_options, "/a", {home: START + 4, target: START + 5})
-        await until_placed(kafka_options, "/b", {partition_of(b"/b", 4): START + 2, HOT: START + 6})
+        await until_placed(kafka_options, "/a", {target: START + 5})
+        await until_placed(kafka_options, "/b", {HOT: START + 6})
         await until(lambda: publisher.lag == 0)
         assert publisher.status()["foreign"] == 0
+
+
+async def until_acknowledged(options: KafkaOptions, epoch: int, within: float = 20.0) -> None:
+    limit = time.monotonic() + within
+    while True:
+        reader = MapReader(options)
+        await reader.read()
+        record = reader.records.get(PUBLISHER_ACK)
+        if record is not None and acknowledged(record.value) == epoch:
+            return
+        assert time.monotonic() < limit, record
+        await asyncio.sleep(0.05)
+
+
+async def test_a_move_is_acknowledged_when_its_targets_have_what_is_current_and_when_nothing_is_left_behind(
+    kafka_options: KafkaOptions,
+) -> None:
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(40)), "/e/3")
+    moves = {f"/e/{n}".encode(): encode_entry(Entry(partition_of(f"/e/{n}".encode(), 4), n % 4)) for n in range(20)}
+    moves[b"/not/here/yet"] = encode_entry(Entry(partition_of(b"/not/here/yet", 4), HOT))
+    async with publishing(store, kafka_options):
+        await until_log_is(store, kafka_options)
+        await write_map(kafka_options, moves, Head(4, 1, Phase.PREPARE))
+        await until_acknowledged(kafka_options, 1)
+        home, target = partition_of(b"/e/3", 4), 3
+        assert await places(kafka_options, "/e/3") == {home: START + 41, target: START + 41}
+    # The next publisher does not know how far this one has come.
+    await write_map(kafka_options, {}, Head(4, 2, Phase.RETIRE))
+    async with publishing(store, kafka_options):
+        await until_acknowledged(kafka_options, 2)
+        assert await places(kafka_options, "/e/3") == {target: START + 41}
+
+
+async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_that_writes_again_and_does(
+    kafka_options: KafkaOptions,
+) -> None:
+    store = MemoryStore()
+    store.put("/a", "/b")
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.lag == 0 and store.cursor is not None)
+    home = partition_of(b"/a", 4)
+    await write_map(kafka_options, {b"/a": encode_entry(Entry(home, (home + 1) % 4))}, Head(4, 1, Phase.PREPARE))
+    async with publishing(store, kafka_options):
+        await until_acknowledged(kafka_options, 1, within=10.0)
+        assert await places(kafka_options, "/a") == {home: START + 1, (home + 1) % 4: START + 1}
 
 
 async def test_a_map_that_was_deleted_is_made_again_as_it_was(

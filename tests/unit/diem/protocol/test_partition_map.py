@@ -61,10 +61,10 @@ def test_the_phases_of_a_move_are_the_documented_ones(
     moving = PartitionMap(Head(6, 1, phase), {b"/a": Entry(1, 2)})
     assert moving.written_to(b"/a") == written
     assert moving.home(b"/a") == home
-    assert moving.standing(b"/a", {1}) is of_old
-    assert moving.standing(b"/a", {2}) is of_new
-    assert moving.standing(b"/a", {1, 2}) is Standing.SERVES
-    assert moving.standing(b"/a", {3}) is Standing.FOREIGN
+    assert moving.standing(moving.written_to(b"/a"), {1}) is of_old
+    assert moving.standing(moving.written_to(b"/a"), {2}) is of_new
+    assert moving.standing(moving.written_to(b"/a"), {1, 2}) is Standing.SERVES
+    assert moving.standing(moving.written_to(b"/a"), {3}) is Standing.FOREIGN
 
 
 @given(ENTRIES, st.sampled_from(Phase), st.lists(st.integers(0, 2), min_size=6, max_size=6))
@@ -74,7 +74,7 @@ def test_whoever_clients_are_sent_to_serves_and_whoever_serves_is_fed(
     state = PartitionMap(Head(6, 1, phase), {b"/a": entry})
     for server in range(3):
         owned = {HOT} | {number for number, owner in enumerate(owners) if owner == server}
-        standing = state.standing(b"/a", owned)
+        standing = state.standing(state.written_to(b"/a"), owned)
         if state.home(b"/a") in owned:
             assert standing is Standing.SERVES
         if standing is not Standing.FOREIGN:

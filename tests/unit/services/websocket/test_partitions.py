@@ -216,6 +216,35 @@ def test_a_moving_endpoint_is_announced_once_goes_on_being_delivered_and_takes_n
     assert group.hub.registry.entries == 0
 
 
+class Connection:
+    """What an edge knows of a client's connection."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.closed: list[int] = []
+
+    def close(self, code: int, _reason: str) -> None:
+        self.closed.append(code)
+
+
+def test_a_client_that_was_told_to_leave_and_has_not_is_closed_when_the_move_is_over() -> None:
+    group = running(0)
+    deaf, gone, other, late = (Client(group.hub) for _ in range(4))
+    connections = {client: Connection(client.session) for client in (deaf, gone, other, late)}
+    group.edge.connections |= set(connections.values())  # type: ignore[arg-type]
+    deaf.subscribe("/a")
+    gone.subscribe("/a", "/d")
+    other.subscribe("/d")
+    moving = {**ENTRIES, b"/a": Entry(0, 1), b"/d": Entry(0), b"/e": Entry(0)}
+    group.mapped(1, Phase.MOVE, moving)
+    gone.hub.unsubscribe(gone.session, ["/a"])
+    late.subscribe("/e")
+    group.mapped(2, Phase.RETIRE, {**moving, b"/e": Entry(0, 1)})
+    closed = {client: connection.closed for client, connection in connections.items()}
+    assert closed == {deaf: [4000], gone: [], other: [], late: []}
+    assert len(late.of("moved")) == 1, "who is told for the first time goes by itself"
+
+
 def test_the_accounts_balance_after_a_move() -> None:
     group = running(0, 1)
     client = Client(group.hub)

@@ -47,13 +47,15 @@ class Publishing(RuleBasedStateMachine):
     @rule(number=st.integers(0, LANES - 1), limit=st.integers(1, 3))
     def send(self, number: int, limit: int) -> None:
         lane = self.backlog.lanes[number]
-        if not lane.flying:
+        if not (lane.flying or lane.tombs_flying):
+            # In the order of a request: what is current, then tombstones (version 0).
             self.sent[number] = {e: self.latest[e] for e in lane.take(limit)}
+            self.sent[number] |= dict.fromkeys(self.backlog.take_tombs(number, limit), 0)
 
     @rule(number=st.integers(0, LANES - 1), fits=st.integers(0, 3))
     def land(self, number: int, fits: int) -> None:
         lane = self.backlog.lanes[number]
-        if lane.flying:
+        if lane.flying or lane.tombs_flying:
             sent = list(self.sent[number].items())
             self.written[number] |= dict(sent[: 1 + fits])
             lane.failed([endpoint for endpoint, _ in sent[1 + fits :]])
@@ -62,7 +64,7 @@ class Publishing(RuleBasedStateMachine):
     @rule(number=st.integers(0, LANES - 1), written=st.booleans())
     def fail(self, number: int, written: bool) -> None:
         lane = self.backlog.lanes[number]
-        if lane.flying and written:
+        if (lane.flying or lane.tombs_flying) and written:
             self.written[number] |= self.sent[number]
         lane.failed()
 
@@ -76,22 +78,28 @@ class Publishing(RuleBasedStateMachine):
         head = Head(partitions, self.backlog.map.head.epoch + 1, phase)
         touched = self.backlog.follow(PartitionMap(head, entries), list(self.latest))
         gained = {name: set(self.backlog.homes(name)) - set(before[name]) for name in self.latest}
-        assert touched == set().union(*gained.values())
+        lost = {name: set(before[name]) - set(self.backlog.homes(name)) for name in self.latest}
+        assert touched == set().union(*gained.values(), *lost.values())
         for name, lanes in gained.items():
             assert all(name in self.backlog.lanes[lane].due for lane in lanes)
             for lane in set(before[name]) - set(self.backlog.homes(name)):
                 assert name not in self.backlog.lanes[lane].due, "what is no home of it gets nothing more"
+                assert name in self.backlog.lanes[lane].tombs, "but a tombstone"
 
     @rule()
     def drain(self) -> None:
         self.take_in()
-        for number, lane in enumerate(self.backlog.lanes):
+        for lane in self.backlog.lanes:
             lane.failed()
-            while lane.due:
+        while any(lane.due or lane.tombs for lane in self.backlog.lanes):
+            for number in range(LANES):
                 self.send(number, 3)
-                self.land(number, 3)
+                self.land(number, 6)
         for name, sequence in self.latest.items():
-            assert {self.written[lane].get(name) for lane in self.backlog.homes(name)} == {sequence}
+            homes = self.backlog.homes(name)
+            assert {self.written[lane].get(name) for lane in homes} == {sequence}
+            assert {self.written[lane].get(name, 0) for lane in range(LANES) if lane not in homes} <= {0}
+        assert self.backlog.settled
         assert self.backlog.cursor == self.sequence or not self.latest
         assert len(self.backlog) == 0
 
@@ -101,6 +109,20 @@ class Publishing(RuleBasedStateMachine):
             for name, sequence in self.latest.items():
                 written = max(lane.get(name, 0) for lane in self.written)
                 assert sequence > self.backlog.cursor or written >= sequence
+
+    @invariant()
+    def what_is_acknowledged_is_there(self) -> None:
+        """Settled: every endpoint of the store has been written since its lane became a home of it."""
+        if hasattr(self, "backlog") and self.backlog.settled:
+            for name, sequence in self.latest.items():
+                for number in self.backlog.homes(name):
+                    known = sequence <= self.backlog.read
+                    assert (
+                        not known
+                        or self.written[number].get(name)
+                        or name in self.backlog.lanes[number].due
+                        or (name in self.backlog.lanes[number].flying)
+                    )
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
@@ -146,7 +168,7 @@ def test_an_endpoint_that_moves_before_it_was_written_holds_the_cursor_back_wher
     backlog = Backlog(1, 0, ONE)
     backlog.take_in([Change(1, b"/a", 1, 0, b""), Change(2, b"/b", 2, 0, b"")])
     hot = len(backlog.lanes) - 1
-    assert backlog.follow(PartitionMap(Head(1, 1), {b"/a": Entry(HOT)}), [b"/a", b"/b"]) == {hot}
+    assert backlog.follow(PartitionMap(Head(1, 1), {b"/a": Entry(HOT)}), [b"/a", b"/b"]) == {0, hot}
     assert [list(lane.due) for lane in backlog.lanes] == [[b"/b"], [b"/a"]]
     assert backlog.cursor == 0
     backlog.lanes[hot].take(1)
@@ -177,3 +199,38 @@ def test_what_the_store_has_not_is_not_due_by_a_new_map() -> None:
     assert backlog.follow(PartitionMap(Head(1, 1), {b"/unknown": Entry(HOT)}), []) == set()
     assert len(backlog) == 0
     assert backlog.homes(b"/unknown") == (1,)
+
+
+MOVING = PartitionMap(Head(2, 4, Phase.PREPARE), {b"/a": Entry(0, 1), b"/b": Entry(1, HOT), b"/c": Entry(1)})
+
+
+def test_a_publisher_that_starts_while_endpoints_move_writes_them_to_their_targets_before_it_says_so() -> None:
+    backlog = Backlog(2, 9, MOVING)
+    backlog.begin([b"/a", b"/b", b"/c"])
+    assert [list(lane.due) for lane in backlog.lanes] == [[], [b"/a"], [b"/b"]]
+    for lane in backlog.lanes[1:]:
+        assert not backlog.settled
+        lane.take(10)
+        lane.landed()
+    assert backlog.settled
+
+
+def test_a_publisher_that_starts_when_endpoints_have_moved_buries_what_is_left_of_them() -> None:
+    backlog = Backlog(2, 9, PartitionMap(MOVING.head._replace(phase=Phase.RETIRE), MOVING.entries))
+    backlog.begin([b"/a", b"/c"])
+    assert (backlog.buried(), backlog.take_tombs(0, 10)) == ([0], [b"/a"])
+    assert not backlog.settled
+    backlog.lanes[0].failed()
+    assert backlog.take_tombs(0, 10) == [b"/a"]
+    backlog.lanes[0].landed()
+    assert backlog.settled
+
+
+def test_an_update_under_way_when_the_lane_becomes_new_again_is_not_yet_the_current_one() -> None:
+    backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
+    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
+    backlog.lanes[0].take(1)
+    backlog.follow(PartitionMap(Head(2, 1), {b"/a": Entry(1)}), [b"/a"])
+    backlog.follow(PartitionMap(Head(2, 2), {b"/a": Entry(0)}), [b"/a"])
+    backlog.lanes[0].landed()
+    assert backlog.lanes[0].first == {b"/a"}

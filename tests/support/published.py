@@ -1,0 +1,87 @@
+"""A publisher in the test's own event loop, and what it has written to its topics."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from diem.fanout.changes import ChangeMap
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import ensure
+from diem.protocol.partition_map import HOT
+from diem.protocol.update import MARK_KEY, Change, encode, version_of
+from services.data.publisher import Publisher
+from services.data.store.cursor import Cursor
+
+START = 1_700_000_000_000
+
+
+class MemoryStore:
+    """The store's side of the publisher."""
+
+    def __init__(self) -> None:
+        self.changes = ChangeMap()
+        self.cursor: Cursor | None = None
+
+    def keep_cursor(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            sequence = self.changes.sequence + 1
+            version = START + sequence
+            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version)))
+
+    @property
+    def versions(self) -> dict[bytes, int]:
+        return {change.endpoint: change.version for change in self.changes.after(0, 100_000)}
+
+
+@contextlib.asynccontextmanager
+async def publishing(store: MemoryStore, options: KafkaOptions, hot: Collection[str] = ()) -> AsyncIterator[Publisher]:
+    publisher = Publisher(store, options, hot)
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes, int]]:
+    """The version of the last record of every key in each partition of updates, and of hot updates."""
+    cluster = await ensure(options)
+    consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        parts = [TopicPartition(name, n) for name in options.names.log for n in cluster.topics[name].partitions]
+        consumer.assign(parts)
+        ends = await consumer.end_offsets(parts)
+        found: dict[tuple[str, int], dict[bytes, int]] = {(part.topic, part.partition): {} for part in parts}
+        for part in parts:
+            while await consumer.position(part) < ends[part]:
+                for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
+                    if record.value is None:
+                        found[part.topic, part.partition].pop(record.key, None)
+                    elif record.key != MARK_KEY:
+                        version = version_of(record.key, record.value)
+                        assert version is not None
+                        found[part.topic, part.partition][record.key] = version
+        return found
+    finally:
+        await consumer.stop()
+
+
+async def places(options: KafkaOptions, name: str) -> dict[int, int]:
+    """The versions of an endpoint by partition; ``HOT`` stands for the topic of hot updates."""
+    log = await everything(options)
+    places = {HOT if topic == options.names.hot else number: found for (topic, number), found in log.items()}
+    return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}
+
+
+async def until(condition: object, within: float = 20.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)

@@ -80,6 +80,13 @@ def up(
             envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS", min=1, max=100_000, help="Clients of one address; 50."
         ),
     ] = None,
+    traffic: Annotated[
+        plan.Traffic | None,
+        typer.Option(
+            envvar="DIEM_TRAFFIC_SINK",
+            help="Where is recorded what clients subscribe to; kafka where it is, else files.",
+        ),
+    ] = None,
     brokers: Annotated[
         int | None, typer.Option(min=1, help="Brokers that run here: 1 or 3; 1.", rich_help_panel=KAFKA_PANEL)
     ] = None,
@@ -114,6 +121,7 @@ def up(
         proxy=proxy,
         hot=_endpoints(hot or []),
         clients_per_address=clients_per_address,
+        traffic=traffic,
         kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),
     )

@@ -28,6 +28,7 @@ def describe(
         "servers": servers,
         "max_servers": topology.max_servers,
         "kafka": _kafka(topology),
+        "traffic": _told(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
         "processes": [
@@ -50,8 +51,11 @@ def describe(
 
 def _kafka(topology: Topology) -> dict[str, str]:
     """What the processes are told of Kafka, for commands that ask the same cluster; the password's file, not itself."""
+    return _told(topology, "DIEM_KAFKA_")
+
+
+def _told(topology: Topology, prefix: str) -> dict[str, str]:
     told = {name: value for process in topology.processes for name, value in process.env.items()}
-    prefix = "DIEM_KAFKA_"
     return {name.removeprefix(prefix).lower(): value for name, value in told.items() if name.startswith(prefix)}
 
 

@@ -60,6 +60,7 @@ class StateDir:
         self.path = path.absolute()
         self.internal_key_file = self.path / "internal.key"
         self.write_key_file = self.path / "write.key"
+        self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
         self._processes = self.path / "processes.json"
         self._lock = self.path / "lock"
@@ -90,6 +91,7 @@ class StateDir:
                 stale.unlink(missing_ok=True)
             SharedKey.create(self.internal_key_file)
             SharedKey.create(self.write_key_file)
+            SharedKey.create(self.traffic_salt_file)
             yield
         finally:
             os.close(lock)

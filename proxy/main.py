@@ -15,6 +15,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
+from diem.traffic.recording import recording
 from proxy import counters
 from proxy.allowed import Allowed
 from proxy.line import Dialler
@@ -77,7 +78,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    async with asyncio.TaskGroup() as tasks:
+    async with recording(settings, edge), asyncio.TaskGroup() as tasks:
         works = [watch.run(), standing.run(), edge.wheel.run(), _look(proxy)]
         if isinstance(service, Passthrough):
             works.append(service.wheel.run())

@@ -1,6 +1,6 @@
 """Passthrough mode, one client: its own links to the servers that it needs, whose updates it gets as they are."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from diem.fanout.frames import text_frame
@@ -90,6 +90,7 @@ class Passenger:
         self.requests.cancel(self._client, request.endpoints)
         for name in request.endpoints:
             self._wanted.pop(name, None)
+        self._record_left(request.endpoints)
         leaving = _Leaving(request, set(self.follower.unfollow(request.endpoints)))
         self._leaving.update(dict.fromkeys(leaving.waiting, leaving))
         self._confirm(leaving)
@@ -156,9 +157,29 @@ class Passenger:
     def _answer(self, request: Request) -> None:
         ready, rejected = request.take()
         self._client.respond(messages.subscribed(request.id, ready, rejected))
+        self._record_joined(ready)
         stale = [name for name in ready if self.follower.is_stale(name)]
         if stale:
             say_status(self._client, stale, self._clock, live=False)
+
+    # Who records traffic: no hub of this process registers what this client is subscribed to
+
+    def _record_joined(self, names: Iterable[str]) -> None:
+        session = self._session
+        if session.visit is not None:
+            named = [name.encode() for name in names if name in self._wanted]
+            if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
+                session.endpoints.update(dict.fromkeys(new))
+                session.visit.subscribed(new)
+
+    def _record_left(self, names: Iterable[str]) -> None:
+        session = self._session
+        if session.visit is not None:
+            named = dict.fromkeys(name.encode(errors="replace") for name in names)
+            if held := [endpoint for endpoint in named if endpoint in session.endpoints]:
+                for endpoint in held:
+                    del session.endpoints[endpoint]
+                session.visit.unsubscribed(held)
 
     # Receiver
 

@@ -60,5 +60,7 @@ class Relay(Hub):
         frames = {endpoint: fresh[endpoint] for endpoint in self.registry.wanted(fresh)}
         self.fanned_out += len(frames)
         self.not_subscribed += len(fresh) - len(frames)
+        if self.tally is not None:
+            self._count(self.tally, fresh, frames)
         if frames:
             self._deliver(frames)

@@ -6,11 +6,12 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
+from diem.traffic.settings import TrafficSettings
 from proxy.allowed import parse_rule
 
 
-class Settings(EdgeSettings):
-    """Settings of one proxy, from ``DIEM_PROXY_*``."""
+class Settings(EdgeSettings, TrafficSettings):
+    """Settings of one proxy, from ``DIEM_PROXY_*``, ``DIEM_TRAFFIC_*`` and ``DIEM_KAFKA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_PROXY_")
     process: ClassVar[str] = "proxy"

@@ -69,29 +69,31 @@ def topics(
         bool, typer.Option("--print", help="Print the lines of Kafka's tools that create topics and rights instead.")
     ] = False,
     principal: Annotated[
-        list[str] | None, typer.Option(help="ROLE=NAME; role: data, bridge, metadata or check. For --print.")
+        list[str] | None,
+        typer.Option(help="ROLE=NAME; role: data, bridge, metadata, edge, pipeline or check. For --print."),
     ] = None,
+    traffic: Annotated[bool, typer.Option(help="Also create the topic of recorded traffic.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
     """Create the topics that are missing and check the others; or print how to do it by hand."""
     _need_client()
     state = StateDir(state_dir)
     if printing:
-        from deploy.check.lines import acl_lines, principals, topic_lines  # noqa: PLC0415
+        from deploy.check.lines import acl_lines, principals, topic_lines, traffic_lines  # noqa: PLC0415
 
         options = _where_known(state, kafka)
-        for line in (*topic_lines(options), *acl_lines(options, principals(principal or []))):
+        for line in (*topic_lines(options), *traffic_lines(options), *acl_lines(options, principals(principal or []))):
             typer.echo(line)
         return lifecycle.EXIT_OK
     cluster = found(state, kafka)
-    return _quietly(lambda: _ensure(cluster.options))
+    return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
 
 
-async def _ensure(options: KafkaOptions) -> None:
+async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
     from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
     from diem.kafka.connecting import connected  # noqa: PLC0415
     from diem.kafka.metadata import describe  # noqa: PLC0415
-    from diem.kafka.topics import ensure  # noqa: PLC0415
+    from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415
 
     async with connected(options, within=8.0) as client:
         before = await describe(client, *options.names.topics)
@@ -100,6 +102,8 @@ async def _ensure(options: KafkaOptions) -> None:
         partitions, replicas = len(cluster.topics[name].partitions), replicas_of(cluster.topics[name])
         done = "is as it must be" if name in before.topics else "created"
         typer.echo(f"{name} {done}: {amount(partitions, 'partition')}, {amount(replicas, 'replica')}")
+    if traffic:
+        typer.echo(f"{options.names.traffic} is there: {amount(len(await ensure_traffic(options)), 'partition')}")
 
 
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:

@@ -6,13 +6,15 @@ from typing import Final
 from deploy.check.facts import INTERNAL
 from deploy.check.tools import tool
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs
+from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
 from diem.process.faults import ConfigurationError
 
 PRINCIPALS: Final[Mapping[str, str]] = {
     "data": "User:diem-data",
     "bridge": "User:diem-bridge",
     "metadata": "User:diem-metadata",
+    "edge": "User:diem-edge",
+    "pipeline": "User:diem-pipeline",
     "check": "User:diem-check",
 }
 """Who does what, by role; the names are free."""
@@ -49,6 +51,12 @@ def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> li
     return [_topic_line(options, spec) for spec in specs(options, brokers)]
 
 
+def traffic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
+    """Return the line that makes the topic of recorded traffic, with a comment on who needs it."""
+    need = "# Only where traffic is recorded in Kafka; change what you like, retention.ms for one."
+    return [need, _topic_line(options, traffic_spec(options, brokers))]
+
+
 def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
     sizes = ("--partitions", str(spec.partitions), "--replication-factor", str(spec.replication))
     configs = [word for key, value in spec.config.items() for word in ("--config", f"{key}={value}")]
@@ -77,9 +85,15 @@ def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Ite
     for axis in ("x-", "z-"):
         yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, prefix + axis)
     yield "# Only for partitioned modes: the metadata service reads the map, and looks who has which partition."
-    yield _allow(options, who["metadata"], ("Describe",), "--topic", names.updates)
-    yield _allow(options, who["metadata"], ("Read", "Describe"), *map_)
+    yield "# To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter)."
+    yield _allow(options, who["metadata"], ("Describe", "Alter"), "--topic", names.updates)
+    yield _allow(options, who["metadata"], ("Read", "Write", "Describe"), *map_)
+    yield _allow(options, who["metadata"], ("Write", "Describe"), "--transactional-id", names.map_writer)
     yield _allow(options, who["metadata"], ("Describe",), *groups, f"{prefix}z-")
+    yield "# Only where traffic is recorded in Kafka: WebSocket servers and proxies write it, `diem pipeline` reads it."
+    yield _allow(options, who["edge"], ("Write", "Describe"), "--topic", names.traffic)
+    yield _allow(options, who["pipeline"], ("Read", "Describe"), "--topic", names.traffic)
+    yield _allow(options, who["pipeline"], ("Read", "Describe"), *groups, names.pipeline)
     yield "# `diem check` looks at settings."
     for topic in (*names.topics, *INTERNAL):
         yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--topic", topic)

@@ -14,6 +14,7 @@ from deploy.topology.model import (
     Slot,
     Stage,
     Topology,
+    Traffic,
 )
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
 from deploy.topology.settings import check_settings, parse_settings
@@ -35,6 +36,7 @@ __all__ = [
     "Slot",
     "Stage",
     "Topology",
+    "Traffic",
     "assign_ports",
     "check_settings",
     "compose",

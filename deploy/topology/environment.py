@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from deploy.topology.model import HOST, Mode, Options, Ports, ProxyMode, Slot
+from deploy.topology.model import HOST, Mode, Options, Ports, ProxyMode, Slot, Traffic
 from diem.links import local
 
 _OURS = ["127.0.0.1/32"]
@@ -71,6 +71,7 @@ def websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[
         "DIEM_WEBSOCKET_MODE": str(options.mode),
         "DIEM_WEBSOCKET_FEED_URL": feed_url(ports[feed]),
         **_edge("WEBSOCKET", options, ports),
+        **traffic(options, ports),
     }
 
 
@@ -110,6 +111,7 @@ def proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
         "DIEM_PROXY_METADATA_URLS": json.dumps([f"ws://{HOST}:{ports['metadata'].internal}/watch"]),
         "DIEM_PROXY_ALLOWED": json.dumps(servers),
         **_edge("PROXY", options, ports),
+        **traffic(options, ports),
     }
 
 
@@ -122,7 +124,19 @@ def composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[
         "DIEM_COMPOSITE_PROXY": options.proxy or ProxyMode.SHARED,
         **_edge("COMPOSITE", options, ports),
         **kafka(options, ports),
+        # Its children have these from it.
+        **traffic(options, ports),
     }
+
+
+def traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    """Return where a process at the edge records what its clients subscribe to."""
+    told = {
+        "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
+        "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),
+        "DIEM_TRAFFIC_SALT_FILE": str(options.state_dir / "traffic.salt"),
+    }
+    return told | (kafka(options, ports) if options.traffic_sink is Traffic.KAFKA else {})
 
 
 def kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:

@@ -54,6 +54,14 @@ class ProxyMode(StrEnum):
     PASSTHROUGH = "passthrough"
 
 
+class Traffic(StrEnum):
+    """Where is recorded what clients subscribe to."""
+
+    OFF = "off"
+    FILES = "files"
+    KAFKA = "kafka"
+
+
 class Stage(IntEnum):
     """The order of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
 
@@ -166,9 +174,16 @@ class Options:
     hot: tuple[str, ...] = ()
     """Endpoints that every server shall have, for partitioned modes."""
     clients_per_address: int | None = None
+    traffic: Traffic | None = None
+    """None = in Kafka in the modes that use it, else in files."""
     kafka: KafkaOptions = field(default_factory=KafkaOptions)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Variables for one process each, by its name; they win over what the plan gives it."""
+
+    @property
+    def traffic_sink(self) -> Traffic:
+        """Where traffic is recorded."""
+        return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
 
 
 @dataclass(frozen=True, slots=True)

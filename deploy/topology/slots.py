@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from deploy.topology.model import BadTopology, Mode, Options, Slot, Stage
+from deploy.topology.model import BadTopology, Mode, Options, Slot, Stage, Traffic
 
 MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8
@@ -33,6 +33,8 @@ def sizes_of(options: Options) -> Sizes:
     mode = options.mode
     if options.proxy is not None and mode.edge == "websocket":
         raise BadTopology(f"--proxy is for --mode {_these('proxy', 'composite')}: {mode} has no proxy")
+    if options.traffic is Traffic.KAFKA and not mode.uses_kafka:
+        raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
     if options.hot and not mode.partitioned:
         raise BadTopology(f"--hot is for partitioned modes: every server of {mode} has every endpoint")
     return sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers, options.clones)

@@ -88,6 +88,10 @@ class SharedKey:
         given = key.strip().encode("utf-8", "replace")
         return hmac.compare_digest(given, self._key) and scheme.lower() == "bearer"
 
+    def digest(self, data: bytes) -> bytes:
+        """HMAC-SHA256 of ``data`` under this key (RFC 2104)."""
+        return hmac.digest(self._key, data, "sha256")
+
     def __repr__(self) -> str:
         return "SharedKey(...)"
 

@@ -16,7 +16,7 @@ from diem.process.faults import ConfigurationError
 SHARED_PREFIX = "DIEM_"
 PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
 """Every process that has settings of its own, in the order in which they start."""
-GROUPS = ("kafka",)
+GROUPS = ("kafka", "traffic")
 """Groups of settings that several processes share, each with a prefix of its own (``DIEM_KAFKA_``)."""
 
 _S = TypeVar("_S", bound="ProcessSettings")

@@ -77,7 +77,12 @@ def children(plan: Plan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Chi
         if process in {"metadata", "websocket"}:
             env |= {"HOST": HOST, "PORT": str(own.public)}
         env |= _TOLD[process](plan, number, ports)
-        shared = {"DIEM_SUPERVISED": "1", "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process))}
+        shared = {
+            "DIEM_SUPERVISED": "1",
+            "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process)),
+            # Other composites have children of the same names.
+            "DIEM_TRAFFIC_EDGE": f"composite-{plan.number}.{name}",
+        }
         if plan.sockets is not None:
             shared["DIEM_INTERNAL_SOCKETS"] = str(plan.sockets)
         prefixed = {f"DIEM_{process.upper()}_{variable}": value for variable, value in env.items()}

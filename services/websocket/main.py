@@ -22,6 +22,7 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
 from diem.protocol.codes import Close
+from diem.traffic.recording import recording
 from services.websocket import counters
 from services.websocket.server import Server
 from services.websocket.settings import Settings
@@ -69,7 +70,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    async with asyncio.TaskGroup() as tasks:
+    async with recording(settings, edge), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in (reader.run(), edge.wheel.run(), proxies.run(), _look(server))]
         await life.stopping.wait()
         public.stop()

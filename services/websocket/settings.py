@@ -6,10 +6,11 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
+from diem.traffic.settings import TrafficSettings
 
 
-class Settings(EdgeSettings):
-    """Settings of one WebSocket server, from ``DIEM_WEBSOCKET_*``."""
+class Settings(EdgeSettings, TrafficSettings):
+    """Settings of one WebSocket server, from ``DIEM_WEBSOCKET_*``, ``DIEM_TRAFFIC_*`` and ``DIEM_KAFKA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_WEBSOCKET_")
     process: ClassVar[str] = "websocket"

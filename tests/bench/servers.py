@@ -91,10 +91,12 @@ def python(module: str) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def diem(directory: Path, *, core: int | None, sockets: Path | None = None) -> AsyncIterator[Diem]:
+async def diem(
+    directory: Path, *, core: int | None, sockets: Path | None = None, more: Mapping[str, str] | None = None
+) -> AsyncIterator[Diem]:
     """A running WebSocket server at its default settings, but for the rate of new connections.
 
-    ``sockets``: where it listens for proxies on a Unix socket, besides.
+    ``sockets``: where it listens for proxies on a Unix socket, besides; ``more``: further variables.
     """
     key_file = directory / "internal.key"
     feed = MemoryFeed(SharedKey.create(key_file))
@@ -110,7 +112,9 @@ async def diem(directory: Path, *, core: int | None, sockets: Path | None = None
         "DIEM_INTERNAL_SOCKETS": sockets or "",
     }
     command = (sys.executable, "-m", "deploy", "run", "websocket")
-    async with _process(command, {name: str(value) for name, value in settings.items()}, core) as process:
+    async with _process(
+        command, {name: str(value) for name, value in settings.items()} | dict(more or {}), core
+    ) as process:
         await _listening(process, port)
         await _ready(process, internal)
         yield Diem(process, port, internal, feed)

@@ -15,7 +15,7 @@ from aiokafka.protocol.types import CompactArray, CompactBytes, CompactString, I
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 2, 3, 4, 5
 _ALLOW: Final = 3
 _PATTERNS: Final = {"literal": 3, "prefixed": 4}
-_OPERATIONS: Final = {"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
+_OPERATIONS: Final = {"Read": 3, "Write": 4, "Alter": 7, "Describe": 8, "DescribeConfigs": 10}
 _SCRAM_SHA_512: Final = 2
 _ITERATIONS: Final = 4096
 

@@ -1,5 +1,7 @@
 /** Everything the SDK takes from its host: clocks, timers, randomness, sockets, HTTP and storage. Tests inject their own. */
 
+import { clientId, withClient } from "./identity.ts";
+
 /** The part of the browser's WebSocket that the SDK uses. */
 export interface Socket {
   onmessage: ((event: { data: unknown }) => void) | null;
@@ -57,6 +59,7 @@ export interface Environment {
 
 /** The environment of a browser page. */
 export function browserEnvironment(): Environment {
+  const client = clientId(storageOrNull(() => window.sessionStorage));
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
@@ -65,16 +68,16 @@ export function browserEnvironment(): Environment {
     cancel: (timer) => clearTimeout(timer as ReturnType<typeof setTimeout>),
     microtask: (run) => queueMicrotask(run),
     report: (error) => reportError(error),
-    socket: (url, protocol) => new WebSocket(url, [protocol]) as Socket,
+    socket: (url, protocol) => new WebSocket(withClient(url, client), [protocol]) as Socket,
     fetch: (url, options) => fetch(url, options),
-    storage: localStorageOrNull(),
+    storage: storageOrNull(() => window.localStorage),
     baseUrl: document.baseURI,
   };
 }
 
-function localStorageOrNull(): KeyValueStore | null {
+function storageOrNull(storage: () => KeyValueStore): KeyValueStore | null {
   try {
-    return window.localStorage; // throws where cookies are blocked
+    return storage(); // throws where cookies are blocked
   } catch {
     return null;
   }

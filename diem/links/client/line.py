@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from secrets import token_hex
 from typing import Any, Final, Protocol
 
 import orjson
@@ -16,12 +17,18 @@ from diem.errors import DiemError
 from diem.links.client.timing import Timing
 from diem.process.backoff import full_jitter
 from diem.protocol import codes, messages
+from diem.protocol.traffic import with_client
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
 _MAX_WINDOW: Final = 600.0
 
 Find = Callable[[], Awaitable[str]]
 """Gives the URL to dial. A :class:`NothingToDial` counts as a failed attempt."""
+
+
+def new_identity() -> str:
+    """What a client calls itself, on all of its connections: chance, and nothing that says who it is."""
+    return token_hex(16)
 
 
 class NothingToDial(DiemError):
@@ -57,8 +64,11 @@ class Hearing(Protocol):
 class Line:
     """One connection. ``want`` and ``release`` take effect now, or when there is a connection."""
 
-    def __init__(self, find: Find, hearing: Hearing, origin: str | None, timing: Timing) -> None:
+    def __init__(
+        self, find: Find, hearing: Hearing, origin: str | None, timing: Timing, identity: str | None = None
+    ) -> None:
         self._find = find
+        self._identity = identity or new_identity()
         self._hearing = hearing
         self._origin = origin
         self._timing = timing
@@ -146,7 +156,7 @@ class Line:
     async def _stay(self) -> None:
         url = await self._find()
         async with connect(
-            url,
+            with_client(url, self._identity),
             subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
             origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
             compression=None,

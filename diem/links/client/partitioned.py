@@ -10,7 +10,7 @@ import httpx
 
 from diem.links.client.base import Client
 from diem.links.client.event import Event
-from diem.links.client.line import Find, Line, NothingToDial
+from diem.links.client.line import Find, Line, NothingToDial, new_identity
 from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
 from diem.links.client.owner import Owner
 from diem.links.client.routes import Located, Routes, Step
@@ -40,6 +40,7 @@ class PartitionedClient(Client):
         # Another server has what one that hangs had: its silence is waited for no longer than it takes to be silence.
         self._timing = timing or Timing(silent_after=SILENT_AFTER)
         self._origin = origin
+        self._identity = new_identity()
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
         self._owners: dict[str, Owner] = {}
@@ -154,7 +155,7 @@ class PartitionedClient(Client):
 
     def _line(self, url: str) -> Line:
         if url not in self._owners:
-            line = Line(self._finder(url), self, self._origin, self._timing)
+            line = Line(self._finder(url), self, self._origin, self._timing, self._identity)
             self._owners[url] = Owner(url, line, self._timing, _now())
             self._urls[line] = url
         return self._owners[url].line

@@ -161,6 +161,17 @@ async def test_topics_are_created_once_and_compared_after(options: KafkaOptions,
     assert "it has 12 partitions, 7 are configured" in other.err
 
 
+async def test_the_topic_of_recorded_traffic_is_made_when_it_is_asked_for(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    name = options.names.traffic
+    without = await diem(tmp_path, "topics", *where(options))
+    assert name not in without.out
+    for _ in range(2):
+        said = await diem(tmp_path, "topics", "--traffic", *where(options))
+        assert (said.code, said.out.splitlines()[-1]) == (0, f"{name} is there: 12 partitions")
+
+
 async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOptions, tmp_path: Path) -> None:
     said = await diem(tmp_path, "topics", "--print", *where(options), "--partitions", "8", "--replication", "1")
     assert said.code == 0

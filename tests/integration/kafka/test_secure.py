@@ -14,7 +14,8 @@ import httpx
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.admin import NewPartitions
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
@@ -22,11 +23,14 @@ from diem.kafka.assignment import read_assignment
 from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from diem.kafka.partition_map import read_map, write_map
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import change_map, read_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner, client_id
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
+from diem.traffic.kafka import KafkaSink
+from diem.traffic.sink import NotWritten
 from tests.integration.data.process import bulk
 from tests.support.bridging import Heard, until
 from tests.support.ports import free_port
@@ -36,7 +40,14 @@ S = TypeVar("S", bound="Service")
 
 ROOT: Final = Path(__file__).parents[3]
 TOPIC: Final = "diem.updates"
-ROLES: Final = {"data": "data-service", "bridge": "bridge", "check": "auditor", "metadata": "metadata"}
+ROLES: Final = {
+    "data": "data-service",
+    "bridge": "bridge",
+    "check": "auditor",
+    "metadata": "metadata",
+    "edge": "edge",
+    "pipeline": "pipeline",
+}
 """Who logs in for which role of `diem topics --print`."""
 OWNER: Final = Owner("b001", "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:8101/ws")
 
@@ -254,6 +265,40 @@ async def until_marked(kafka: SecureKafka) -> None:
             await asyncio.sleep(0.1)
 
 
+async def test_traffic_is_written_and_read_by_printed_rights_alone(secure: SecureKafka, topic_lines: list[str]) -> None:
+    edge = KafkaSink(secure.options("edge"), "websocket-1")
+    name = secure.plain.names.traffic
+    await secure.delete_topic(name)
+    with pytest.raises(NotWritten, match="was not made: Authorization failed"):
+        await edge.write([b"1"])
+    (line,) = [each for each in topic_lines if f"--topic {name} " in each]
+    await secure.make_topic(line)
+    await edge.write([b"2"])
+    await edge.close()
+    reader = AIOKafkaConsumer(name, **_reading(secure.options("pipeline")))
+    await reader.start()
+    try:
+        async with asyncio.timeout(15):
+            assert (await reader.getone()).value == b"2"
+    finally:
+        await reader.stop()
+    reader = AIOKafkaConsumer(name, **_reading(secure.options("edge")))
+    try:
+        with pytest.raises(GroupAuthorizationFailedError):
+            await reader.start()
+    finally:
+        await reader.stop()
+
+
+def _reading(options: KafkaOptions) -> dict[str, Any]:
+    return {
+        "group_id": f"{options.names.pipeline}-1",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        **options.client_arguments(),
+    }
+
+
 async def test_nobody_may_do_more_than_is_printed(secure: SecureKafka, topic: str) -> None:
     async with connected(secure.options("stranger")) as client:
         assert not (await describe(client)).topics
@@ -387,3 +432,16 @@ async def test_check_with_a_wrong_password_is_one_line(secure: SecureKafka) -> N
     wrong = secure.environment("auditor", sasl_password_file=secure.password_file("bridge"))
     reason = f"{secure.servers} does not accept user auditor with this password"
     assert await diem(secure, wrong, "check") == (1, "", f"diem: Kafka at {secure.servers}: {reason}\n")
+
+
+async def test_plans_are_applied_by_printed_rights_alone(secure: SecureKafka, topic: str) -> None:
+    before = Head(12, 100)
+    await write_map(secure.options("data-service"), {}, before)
+    options, head = secure.options("metadata"), Head(12, 101, Phase.PREPARE, "p")
+    assert await change_map(options, before, {b"/a": encode_entry(Entry(1, 2))}, head)
+    assert not await change_map(options, before, {}, Head(12, 102)), "the map is another one by now"
+    async with administering(options) as admin:
+        await admin.create_partitions({topic: NewPartitions(13)})
+    found = await read_map(options)
+    assert found is not None
+    assert (found.head, found.entries[b"/a"]) == (head, Entry(1, 2))

@@ -78,7 +78,7 @@ def test_missing_java_ends_up_with_one_line_and_touches_nothing(
 def test_jars_that_cannot_be_had_end_up_with_one_line(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
-    monkeypatch.setattr(jars, "prepare", raising(JarsUnavailable("no network")))
+    monkeypatch.setattr(jars, "prepare", raising(JarsUnavailable("no network", "the local Kafka")))
     code, said = starts("--mode", "x")
     assert (code, "diem: the jars of the local Kafka are not available: no network" in said) == (2, True)
 

@@ -18,6 +18,7 @@ from deploy.topology import (
     Sizes,
     Slot,
     Topology,
+    Traffic,
     assign_ports,
     compose,
     fixed_ports,
@@ -162,7 +163,27 @@ def test_kafka_is_told_to_those_that_use_it_and_nobody_else() -> None:
     for mode in Mode:
         for each in topology(mode, 1, kafka=CLUSTER).processes:
             told = any(name.startswith("DIEM_KAFKA_") for name in each.env)
+            users = {"data", "bridge", "metadata", "composite", "websocket", "proxy"}
+            assert told == (mode.uses_kafka and each.process in users)
+        for each in topology(mode, 1, kafka=CLUSTER, traffic=Traffic.FILES).processes:
+            told = any(name.startswith("DIEM_KAFKA_") for name in each.env)
             assert told == (mode.uses_kafka and each.process in {"data", "bridge", "metadata", "composite"})
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_traffic_is_recorded_by_whoever_has_clients_or_a_fan_out(mode: Mode) -> None:
+    for each in topology(mode, 1).processes:
+        sink = each.env.get("DIEM_TRAFFIC_SINK")
+        expected = "kafka" if mode.uses_kafka else "files"
+        assert sink == (expected if each.process in {"websocket", "proxy", "composite"} else None)
+        assert ("DIEM_TRAFFIC_SALT_FILE" in each.env) == (sink is not None)
+    off = topology(mode, 1, traffic=Traffic.OFF)
+    assert {each.env.get("DIEM_TRAFFIC_SINK", "off") for each in off.processes} == {"off"}
+
+
+def test_traffic_goes_to_kafka_only_where_it_is() -> None:
+    with pytest.raises(BadTopology, match="mode single uses no Kafka"):
+        topology(Mode.SINGLE, traffic=Traffic.KAFKA)
 
 
 def test_cluster_elsewhere_runs_no_brokers_here_and_is_told_with_its_login() -> None:

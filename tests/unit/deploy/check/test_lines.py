@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from deploy.check.lines import UnknownRole, acl_lines, principals, topic_lines
+from deploy.check.lines import UnknownRole, acl_lines, principals, topic_lines, traffic_lines
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import updates_spec
 
@@ -32,6 +32,14 @@ def test_the_topic_lines_have_every_setting_of_the_topics() -> None:
         (["try.partition-map"], ["1"]),
     ]
     assert all(values(each, "--config") == values(line, "--config") for each in beside)
+
+
+def test_the_topic_of_recorded_traffic_is_made_apart() -> None:
+    comment, line = traffic_lines(SECURE)
+    assert comment.startswith("# ")
+    assert (values(line, "--topic"), values(line, "--partitions")) == (["try.traffic"], ["12"])
+    assert "retention.ms=604800000" in values(line, "--config")
+    assert not any("try.traffic" in each for each in topic_lines(SECURE))
 
 
 def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
@@ -62,9 +70,15 @@ def test_every_role_may_do_what_it_does_and_no_more() -> None:
         ("group", "try.z-*", "Read", "Describe"),
     }
     assert rights(lines, "User:diem-metadata") == {
-        ("topic", "try.updates", "Describe"),
-        ("topic", "try.partition-map", "Read", "Describe"),
+        ("topic", "try.updates", "Describe", "Alter"),
+        ("topic", "try.partition-map", "Read", "Write", "Describe"),
+        ("transactional-id", "try.map", "Write", "Describe"),
         ("group", "try.z-*", "Describe"),
+    }
+    assert rights(lines, "User:diem-edge") == {("topic", "try.traffic", "Write", "Describe")}
+    assert rights(lines, "User:diem-pipeline") == {
+        ("topic", "try.traffic", "Read", "Describe"),
+        ("group", "try.pipeline*", "Read", "Describe"),
     }
     looked_at = {name for kind, name, *_ in rights(lines, "User:diem-check") if kind == "topic"}
     assert looked_at >= {"try.updates", "try.updates.hot", "try.partition-map"}
@@ -72,7 +86,7 @@ def test_every_role_may_do_what_it_does_and_no_more() -> None:
 
 
 def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
-    for line in (*topic_lines(SECURE), *acl_lines(SECURE)):
+    for line in (*topic_lines(SECURE), *traffic_lines(SECURE), *acl_lines(SECURE)):
         words = shlex.split(line.removeprefix("# "), posix=True) if "kafka-" in line else []
         assert line.startswith("#") or words[0] in {"kafka-topics.sh", "kafka-acls.sh"}
         if words and not line.startswith("#"):
@@ -82,5 +96,5 @@ def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
 
 @pytest.mark.parametrize("text", ["writer=bob", "data", "data="])
 def test_a_principal_needs_a_known_role_and_a_name(text: str) -> None:
-    with pytest.raises(UnknownRole, match="data, bridge, metadata, check"):
+    with pytest.raises(UnknownRole, match="data, bridge, metadata, edge, pipeline, check"):
         principals([text])

@@ -7,8 +7,8 @@ import pytest
 from diem.kafka.settings import KafkaSettings
 from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings
+from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.settings import Settings as DataSettings
-from services.websocket.settings import Settings as WebSocketSettings
 
 SASL = {"DIEM_KAFKA_BOOTSTRAP_SERVERS": "k:9092", "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
 
@@ -35,7 +35,7 @@ def test_a_misspelt_setting_is_named_where_kafka_is_used_and_left_alone_elsewher
     set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVER="k:9092")
     with pytest.raises(BadSettings, match="near: DIEM_KAFKA_BOOTSTRAP_SERVERS"):
         DataSettings.load()
-    WebSocketSettings.load()
+    BroadcastSettings.load()
 
 
 @pytest.mark.parametrize("prefix", ["a/b", "x" * 101, "ü"])

@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from diem.protocol.traffic import is_edge
 from services.composite.plan import Child, Plan, Ports, Stage, child_names, children
 
 PLAN = Plan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
@@ -29,6 +30,12 @@ def test_children_are_told_where_sockets_for_links_among_them_are_or_nothing() -
     plan = replace(PLAN, sockets=Path("/state/sockets"))
     made = children(plan, 1, PLACES.__getitem__)
     assert all(child.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets" for child in made)
+
+
+def test_children_of_several_composites_have_names_of_their_own_in_traffic() -> None:
+    edges = [child.env["DIEM_TRAFFIC_EDGE"] for child in planned(2).values() if child.process in {"websocket", "proxy"}]
+    assert edges == ["composite-3.websocket-1", "composite-3.websocket-2", "composite-3.proxy"]
+    assert all(map(is_edge, edges))
 
 
 def test_bridge_is_a_member_of_the_composites_own_group_and_names_its_server() -> None:

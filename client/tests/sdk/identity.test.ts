@@ -1,0 +1,53 @@
+import { describe, expect, it } from "vitest";
+import type { KeyValueStore } from "../../src/sdk/environment.ts";
+import { clientId, withClient } from "../../src/sdk/identity.ts";
+
+class Kept implements KeyValueStore {
+  readonly items = new Map<string, string>();
+  get length(): number {
+    return this.items.size;
+  }
+  key(index: number): string | null {
+    return [...this.items.keys()][index] ?? null;
+  }
+  getItem(key: string): string | null {
+    return this.items.get(key) ?? null;
+  }
+  setItem(key: string, value: string): void {
+    this.items.set(key, value);
+  }
+  removeItem(key: string): void {
+    this.items.delete(key);
+  }
+}
+
+const FORM = /^[A-Za-z0-9_-]{8,64}$/;
+
+describe("the page's name for itself", () => {
+  it("is the same after a reload, and another one in another tab", () => {
+    const tab = new Kept();
+    const first = clientId(tab);
+    expect(first).toMatch(FORM);
+    expect(clientId(tab)).toBe(first);
+    expect(clientId(new Kept())).not.toBe(first);
+  });
+
+  it("is made without storage, and with one that throws", () => {
+    const full = new Kept();
+    full.setItem = () => {
+      throw new DOMException("full", "QuotaExceededError");
+    };
+    for (const storage of [null, full]) expect(clientId(storage)).toMatch(FORM);
+  });
+
+  it("takes the place of what servers would not take", () => {
+    const tab = new Kept();
+    tab.setItem("diem.client", "a b&c");
+    expect(clientId(tab)).toMatch(FORM);
+  });
+
+  it("is added to a URL, whether or not it has a query", () => {
+    expect(withClient("ws://h/ws", "abcdefgh")).toBe("ws://h/ws?client=abcdefgh");
+    expect(withClient("ws://h/ws?a=1", "abcdefgh")).toBe("ws://h/ws?a=1&client=abcdefgh");
+  });
+});

@@ -1,0 +1,196 @@
+"""Traffic events: what clients looked at, and what became of the updates there; pure.
+
+One JSON object each, as the value of a Kafka record or a line of a file (docs/traffic.md section 1).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.errors import DiemError
+from diem.protocol import endpoints as names
+from diem.protocol.messages import MAX_VERSION
+
+MAX_NAMES: Final = 100
+"""Endpoints of one ``subscribe`` or ``unsubscribe`` event."""
+MAX_COUNTED: Final = 200
+"""Endpoints of one ``counts`` event."""
+MAX_EVENT_BYTES: Final = 64 * 1024
+"""No event is longer: 200 of the longest names with two counters each have 60 KiB."""
+CLIENT_PARAMETER: Final = "client"
+"""Of the WebSocket's URL: which client it is, as the client itself says; random, and nothing of a person's."""
+
+_CLIENT: Final = re.compile(rf"(?:^|&){CLIENT_PARAMETER}=([A-Za-z0-9_-]{{8,64}})(?:&|$)")
+_ID: Final = re.compile(r"[0-9a-f]{12}-(?:0|[1-9][0-9]{0,15})")
+_PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
+_EDGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COMMON: Final = frozenset({"type", "id", "time", "edge"})
+
+
+class BadEvent(DiemError):
+    """Bytes that are no traffic event."""
+
+
+class Type(StrEnum):
+    """What an event says; for clients, the first four in this order."""
+
+    CONNECT = "connect"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    DISCONNECT = "disconnect"
+    """Ends all subscriptions of its connection."""
+    COUNTS = "counts"
+
+
+class Counted(NamedTuple):
+    """One endpoint's updates at one process, in the interval of the event."""
+
+    taken: int
+    """Fresh updates that the process took."""
+    delivered: int
+    """Frames that it handed to sessions for them; none is waste."""
+
+
+class Event(NamedTuple):
+    """One event. Fields that its type does not have are empty; times are Unix milliseconds.
+
+    ``id`` is unique over all processes and their lives, so an event that was delivered twice is known for what it is.
+    """
+
+    type: Type
+    id: str
+    time: int
+    edge: str
+    client: str = ""
+    """Pseudonym: the same for all connections of one client, at whichever process."""
+    connection: str = ""
+    endpoints: tuple[str, ...] = ()
+    since: int = 0
+    until: int = 0
+    updates: Mapping[str, Counted] = {}
+
+    @property
+    def boot(self) -> str:
+        """Which life of the process it is of: a new one ends all connections of those before."""
+        return self.id[:12]
+
+
+def encode(event: Event) -> bytes:
+    """The event as one line without its end."""
+    type_ = event.type
+    found: dict[str, Any] = {"type": type_, "id": event.id, "time": event.time, "edge": event.edge}
+    if type_ is Type.COUNTS:
+        found["since"], found["until"] = event.since, event.until
+        found["updates"] = {name: [*counted] for name, counted in event.updates.items()}
+    else:
+        found["client"], found["connection"] = event.client, event.connection
+        if event.endpoints:
+            found["endpoints"] = event.endpoints
+    return orjson.dumps(found)
+
+
+def decode(data: bytes | str) -> Event:
+    """Read and check one event; unknown fields are faults.
+
+    Raises:
+        BadEvent: it is none, with the reason.
+    """
+    if len(data) > MAX_EVENT_BYTES:
+        raise BadEvent(f"longer than {MAX_EVENT_BYTES} bytes")
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadEvent(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BadEvent("an event is a JSON object")
+    try:
+        type_ = Type(found.get("type", ""))
+    except ValueError:
+        raise BadEvent(f"no such type: {str(found.get('type'))[:40]!r}") from None
+    own, read = _FORMS[type_]
+    if found.keys() != _COMMON | own:
+        wrong = sorted(found.keys() ^ (_COMMON | own))
+        raise BadEvent(f"{type_}: missing or unknown fields: {', '.join(wrong)[:200]}")
+    common = Event(type_, _text(found, "id", _ID), _time(found, "time"), _text(found, "edge", _EDGE))
+    return read(common, found)
+
+
+def client_of(query: str) -> str | None:
+    """The client that a URL's query names; None when it names none, or not as it should."""
+    match = _CLIENT.search(query)
+    return match[1] if match else None
+
+
+def with_client(url: str, client: str) -> str:
+    """The URL with a client in its query, unless it has one already."""
+    head, mark, query = url.partition("?")
+    if client_of(query) is not None:
+        return url
+    return f"{head}?{query}{'&' if mark and query else ''}{CLIENT_PARAMETER}={client}"
+
+
+def is_edge(name: str) -> bool:
+    """Whether a process may be called so in events."""
+    return _EDGE.fullmatch(name) is not None
+
+
+def _connection(common: Event, found: Mapping[str, Any]) -> Event:
+    return common._replace(client=_text(found, "client", _PSEUDONYM), connection=_text(found, "connection", _PSEUDONYM))
+
+
+def _subscriptions(common: Event, found: Mapping[str, Any]) -> Event:
+    given = found["endpoints"]
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_NAMES:
+        raise BadEvent(f"endpoints: not 1 to {MAX_NAMES} of them")
+    return _connection(common, found)._replace(endpoints=tuple(map(_endpoint, given)))
+
+
+def _counts(common: Event, found: Mapping[str, Any]) -> Event:
+    since, until, given = _time(found, "since"), _time(found, "until"), found["updates"]
+    if since >= until:
+        raise BadEvent("until is not after since")
+    if not isinstance(given, dict) or len(given) > MAX_COUNTED:
+        raise BadEvent(f"updates: not an object of at most {MAX_COUNTED} endpoints")
+    updates = {_endpoint(name): _counted(value) for name, value in given.items()}
+    return common._replace(since=since, until=until, updates=updates)
+
+
+_FORMS: Final[Mapping[Type, tuple[frozenset[str], Callable[[Event, Mapping[str, Any]], Event]]]] = {
+    Type.CONNECT: (frozenset({"client", "connection"}), _connection),
+    Type.SUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),
+    Type.UNSUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),
+    Type.DISCONNECT: (frozenset({"client", "connection"}), _connection),
+    Type.COUNTS: (frozenset({"since", "until", "updates"}), _counts),
+}
+
+
+def _text(found: Mapping[str, Any], key: str, form: re.Pattern[str]) -> str:
+    value = found[key]
+    if not isinstance(value, str) or form.fullmatch(value) is None:
+        raise BadEvent(f"{key}: {str(value)[:40]!r}")
+    return value
+
+
+def _time(found: Mapping[str, Any], key: str) -> int:
+    if not _is_count(value := found[key]):
+        raise BadEvent(f"{key}: {str(value)[:40]!r}")
+    return int(value)
+
+
+def _endpoint(name: object) -> str:
+    if not isinstance(name, str) or not names.is_valid(name):
+        raise BadEvent(f"not an endpoint: {str(name)[:40]!r}")
+    return name
+
+
+def _counted(value: object) -> Counted:
+    if not isinstance(value, list) or len(value) != 2 or not all(map(_is_count, value)):
+        raise BadEvent(f"not two counts: {str(value)[:40]!r}")
+    return Counted(*value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_VERSION

@@ -1,0 +1,211 @@
+"""Files of JSON Lines, each complete before a reader sees it: ``<dir>/in/<edge>-<boot>-<n>.jsonl``.
+
+While one is written its name begins with a dot. A reader removes what it has read: what is there is what is unread, and
+when that is as much as may be, what is new is lost. So a reader never misses the middle of what it reads.
+"""
+
+import asyncio
+import fcntl
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from diem.traffic.sink import NotWritten
+
+FOLDER: Final = "in"
+FILE_BYTES: Final = 8 << 20
+FILE_SECONDS: Final = 60.0
+BLOCK: Final = 64 * 1024
+
+
+class NoRoom(OSError):
+    """The directory holds as much unread traffic as it may."""
+
+
+class Files:
+    """Writes the files of one process. Blocks: call it in a thread, one call at a time.
+
+    Args:
+        directory: the files are in its folder ``in``.
+        edge: the process; files that an earlier life of it left behind are completed.
+        boot: this life of it.
+        now: a monotonic clock in seconds.
+        max_bytes: of all files in the folder, whoever wrote them; measured when a file is begun.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        edge: str,
+        boot: str,
+        now: Callable[[], float],
+        *,
+        max_bytes: int,
+        file_bytes: int = FILE_BYTES,
+        file_seconds: float = FILE_SECONDS,
+    ) -> None:
+        self._folder = directory / FOLDER
+        self._edge = edge
+        self._boot = boot
+        self._now = now
+        self._max_bytes = max_bytes
+        self._file_bytes = file_bytes
+        self._file_seconds = file_seconds
+        self._number = 0
+        self._recovered = False
+        self._file: int | None = None
+        self._size = 0
+        self._begun_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do even without events."""
+        return not self._recovered or self._is_done
+
+    def write(self, events: Sequence[bytes]) -> None:
+        """Append events, all or none of them.
+
+        Raises:
+            OSError: none was written. NoRoom: because too much is there that nobody has read.
+        """
+        if not self._recovered:
+            self.recover()
+            self._recovered = True
+        if self._is_done:
+            self.finish()
+        if not events:
+            return
+        file = self._file if self._file is not None else self._begin()
+        data = b"\n".join(events) + b"\n"
+        try:
+            _write_all(file, data)
+        except OSError:
+            self._cut(file)
+            raise
+        self._size += len(data)
+        if self._is_done:
+            self.finish()
+
+    def finish(self) -> None:
+        """Complete the file, if there is one, and let readers see it.
+
+        Raises:
+            OSError: readers do not see it; the next life of this process tries again.
+        """
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            os.fsync(file)
+            if self._size:
+                self._path(hidden=True).rename(self._path(hidden=False))
+            else:
+                self._path(hidden=True).unlink()
+        finally:
+            os.close(file)
+
+    def recover(self) -> None:
+        """Complete what earlier lives of this process left behind, without a line that was cut short.
+
+        Raises:
+            OSError: something could not be read or renamed.
+        """
+        form = re.compile(rf"\.{re.escape(self._edge)}-[0-9a-f]{{12}}-\d+\.jsonl")
+        if self._folder.is_dir():
+            for path in sorted(self._folder.iterdir()):
+                if form.fullmatch(path.name):
+                    _complete(path)
+
+    @property
+    def _is_done(self) -> bool:
+        return self._file is not None and (
+            self._size >= self._file_bytes or self._now() - self._begun_at >= self._file_seconds
+        )
+
+    def _begin(self) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (used := _used(self._folder)) >= self._max_bytes:
+            raise NoRoom(f"{self._folder} holds {used >> 20} MiB that nobody has read")
+        self._number += 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        file = os.open(self._path(hidden=True), flags, 0o600)
+        # Held as long as this process lives: nobody else takes the file for one that was left behind.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file, self._size, self._begun_at = file, 0, self._now()
+        return file
+
+    def _cut(self, file: int) -> None:
+        try:
+            os.ftruncate(file, self._size)
+        except OSError:
+            # With half a line at its end it is left to the next life.
+            os.close(file)
+            self._file = None
+
+    def _path(self, *, hidden: bool) -> Path:
+        return self._folder / f"{'.' if hidden else ''}{self._edge}-{self._boot}-{self._number}.jsonl"
+
+
+class FileSink:
+    """Writes in a thread: a slow disk holds up nobody."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    async def write(self, events: Sequence[bytes]) -> None:
+        """Append, and complete files that are due.
+
+        Raises:
+            NotWritten: ``disk`` or ``room``.
+        """
+        if not events and not self._files.is_due:
+            return
+        try:
+            await asyncio.to_thread(self._files.write, events)
+        except OSError as error:
+            raise NotWritten("room" if isinstance(error, NoRoom) else "disk", str(error)) from error
+
+    async def close(self) -> None:
+        """Complete the last file; if that fails, the next life of this process does it."""
+        with suppress(OSError):
+            await asyncio.to_thread(self._files.finish)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _used(folder: Path) -> int:
+    used = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # a reader has just removed it
+                used += entry.stat(follow_symlinks=False).st_size
+    return used
+
+
+def _complete(path: Path) -> None:
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # its process lives
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        file.truncate(end)
+        if end:
+            path.rename(path.with_name(path.name.removeprefix(".")))
+        else:
+            path.unlink()

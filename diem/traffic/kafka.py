@@ -1,0 +1,82 @@
+"""Events as records of Kafka's topic ``<prefix>traffic``: batches without keys, acknowledged by the leader alone."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from diem.errors import DiemError
+from diem.kafka.ending import end_producer
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
+from diem.traffic.sink import NotWritten
+
+PRODUCER: Final[dict[str, Any]] = {
+    # Sums over millions of events: one that is lost with a broker, or comes twice, is not worth a round among replicas.
+    "acks": 1,
+    "enable_idempotence": False,
+    "max_batch_size": TRAFFIC_BATCH_BYTES,
+    "request_timeout_ms": 5000,
+    "metadata_max_age_ms": 10_000,
+}
+WITHIN_S: Final = 10.0
+"""For a batch, or for the producer's start; then it is made anew."""
+
+
+class KafkaSink:
+    """Makes the topic when it is missing, if it may. What fails is given up as a whole, and begun anew."""
+
+    def __init__(self, options: KafkaOptions, edge: str) -> None:
+        self._options = options
+        self._edge = edge
+        self._producer: AIOKafkaProducer | None = None
+        self._partitions: list[int] = []
+
+    async def write(self, events: Sequence[bytes]) -> None:
+        """Write events to a partition that chance decides: their order is told by their times.
+
+        Raises:
+            NotWritten: ``kafka``; some may have been written.
+        """
+        if not events:
+            return
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                producer = self._producer or await self._open()
+                await self._send(producer, events)
+        except (KafkaError, DiemError, OSError, TimeoutError) as error:
+            await self.close()
+            text = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}"
+            raise NotWritten("kafka", text) from error
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the producer; what is under way is not waited for."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await end_producer(producer)
+
+    async def _open(self) -> AIOKafkaProducer:
+        self._partitions = await ensure_traffic(self._options)
+        client_id = f"{self._options.topic_prefix}traffic-{self._edge}"
+        producer = AIOKafkaProducer(client_id=client_id, **PRODUCER, **self._options.client_arguments())
+        self._producer = producer
+        await producer.start()
+        return producer
+
+    async def _send(self, producer: AIOKafkaProducer, events: Sequence[bytes]) -> None:
+        done = 0
+        while done < len(events):
+            batch = producer.create_batch()
+            begun = done
+            while done < len(events) and batch.append(key=None, value=events[done], timestamp=None) is not None:
+                done += 1
+            if done == begun:
+                raise NotWritten("kafka", f"an event of {len(events[done])} bytes fits into no batch")
+            partition = random.choice(self._partitions)  # noqa: S311 - spreads load
+            await (await producer.send_batch(batch, self._options.names.traffic, partition=partition))

@@ -1,0 +1,184 @@
+"""Takes down what happens at the edge: small tuples in a bounded queue, which are encoded later and elsewhere."""
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from secrets import token_hex
+from typing import Final, NamedTuple
+
+from diem.fanout.tally import Tally
+from diem.process.auth import SharedKey
+from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, Event, Type, encode
+
+MAX_QUEUED: Final = 100_000
+"""Events that wait."""
+MAX_BYTES: Final = 16 << 20
+"""What events that wait may take of memory, roughly."""
+EVENT_BYTES: Final = 250
+NAME_BYTES: Final = 50
+COUNTED_BYTES: Final = 120
+"""Of an event with the client that it is of; of a name besides its letters; of an endpoint that was counted."""
+FULL: Final = "queue"
+"""Why an event is lost while nothing else is wrong: they come faster than they are written."""
+
+
+class _Item(NamedTuple):
+    type: Type
+    time: int
+    visit: "Visit | None"
+    endpoints: tuple[bytes, ...]
+    since: int
+    tally: Tally | None
+    events: int
+    size: int
+
+
+class Visit:
+    """One connection of a client (it is the session's ``Visit``)."""
+
+    __slots__ = ("_recorder", "client", "connection")
+
+    def __init__(self, recorder: "Recorder", client: bytes, connection: bytes) -> None:
+        self._recorder = recorder
+        self.client = client
+        self.connection = connection
+
+    def subscribed(self, endpoints: Sequence[bytes]) -> None:
+        """It was registered for these, and was not before."""
+        self._recorder.put(Type.SUBSCRIBE, self, endpoints)
+
+    def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
+        """It was registered for these, and is not any more."""
+        self._recorder.put(Type.UNSUBSCRIBE, self, endpoints)
+
+    def ended(self) -> None:
+        """It is gone."""
+        self._recorder.put(Type.DISCONNECT, self)
+
+
+class Recorder:
+    """Takes events in (it is the edge's ``Visitors``), and gives them out encoded, in their order.
+
+    When the queue is full the newest are dropped and counted: what was recorded before stays whole. ``recorded`` is the
+    sum of what was written, what was lost and what is ``queued``.
+
+    Args:
+        edge: the name of this process in events.
+        salt: makes pseudonyms: equal for equal clients at all processes with the same one, and otherwise without use.
+        wall_ms: the clock.
+        tally: counts updates; read once in a while by :meth:`count`.
+    """
+
+    def __init__(
+        self,
+        edge: str,
+        salt: SharedKey,
+        wall_ms: Callable[[], int],
+        tally: Tally,
+        *,
+        max_queued: int = MAX_QUEUED,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.edge = edge
+        self.boot = token_hex(6)
+        """Which life of this process it is."""
+        self.recorded: Counter[str] = Counter()
+        """Events by type."""
+        self.lost: Counter[str] = Counter()
+        """Events by the reason of their loss."""
+        self.trouble = FULL
+        """The reason of what is lost now."""
+        self.queued = 0
+        """Events that were not given out yet."""
+        self._salt = salt
+        self._wall_ms = wall_ms
+        self._tally = tally
+        self._since = wall_ms()
+        self._max_queued = max_queued
+        self._max_bytes = max_bytes
+        self._queue: deque[_Item] = deque()
+        self._bytes = 0
+        self._given = 0
+        self._open: Iterator[Event] = iter(())
+        """What is left of the item that is being given out."""
+
+    def came(self, client: str | None, connection: bytes) -> Visit:
+        """A client has connected; without a name of its own every connection is another client."""
+        identity = b"connection:" + connection if client is None else b"client:" + client.encode()
+        visit = Visit(self, self._salt.digest(identity)[:8], connection)
+        self.put(Type.CONNECT, visit)
+        return visit
+
+    def put(self, type_: Type, visit: Visit, endpoints: Sequence[bytes] = ()) -> None:
+        """Take one event of a client; with very many names it becomes several."""
+        if len(endpoints) > MAX_NAMES:
+            for start in range(0, len(endpoints), MAX_NAMES):
+                self.put(type_, visit, endpoints[start : start + MAX_NAMES])
+            return
+        size = EVENT_BYTES + NAME_BYTES * len(endpoints) + sum(map(len, endpoints))
+        self._offer(_Item(type_, self._wall_ms(), visit, tuple(endpoints), 0, None, 1, size))
+
+    def count(self) -> None:
+        """Take what was counted since the last time; also when it is nothing, for that shows that we are here."""
+        until = self._wall_ms()
+        if until <= self._since:
+            # The wall clock was set back: what is counted belongs to the interval that begins now.
+            self._since = until
+            return
+        counted = self._tally.swap()
+        events = math.ceil(len(counted) / MAX_COUNTED) or 1
+        size = EVENT_BYTES + COUNTED_BYTES * len(counted)
+        self._offer(_Item(Type.COUNTS, until, None, (), self._since, counted, events, size))
+        self._since = until
+
+    def next(self) -> bytes | None:
+        """The oldest event, encoded; None when nothing waits."""
+        event = next(self._open, None)
+        if event is None:
+            if not self._queue:
+                return None
+            item = self._queue.popleft()
+            self._bytes -= item.size
+            self._open = self._events(item)
+            event = next(self._open)
+        self.queued -= 1
+        return encode(event)
+
+    def lose(self, events: int, reason: str) -> None:
+        """Events that were given out, or wait, are lost."""
+        self.lost[reason] += events
+
+    def drop_all(self, reason: str) -> None:
+        """Nothing will be given out any more."""
+        self.lose(self.queued, reason)
+        self._queue.clear()
+        self._open = iter(())
+        self.queued = self._bytes = 0
+
+    def _offer(self, item: _Item) -> None:
+        self.recorded[item.type] += item.events
+        if self.queued >= self._max_queued or self._bytes + item.size > self._max_bytes:
+            self.lost[self.trouble] += item.events
+            return
+        self._queue.append(item)
+        self._bytes += item.size
+        self.queued += item.events
+
+    def _events(self, item: _Item) -> Iterator[Event]:
+        visit = item.visit
+        if visit is not None:
+            client, connection = visit.client.hex(), visit.connection.hex()
+            names = tuple(map(bytes.decode, item.endpoints))
+            yield Event(item.type, self._id(), item.time, self.edge, client, connection, names)
+        elif item.tally is not None:
+            counts = iter(item.tally)
+            for _ in range(item.events):
+                part = {name.decode(): Counted(taken, sent) for name, taken, sent in islice(counts, MAX_COUNTED)}
+                yield Event(
+                    item.type, self._id(), item.time, self.edge, since=item.since, until=item.time, updates=part
+                )
+
+    def _id(self) -> str:
+        self._given += 1
+        return f"{self.boot}-{self._given}"

@@ -1,0 +1,165 @@
+"""Recorded traffic in a real Kafka."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
+from diem.kafka.metadata import describe
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import TRAFFIC_CONFIG, configurations, ensure_traffic
+from diem.process.auth import SharedKey
+from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
+from diem.traffic.kafka import KafkaSink
+from diem.traffic.sink import NotWritten
+from tests.integration.proxy.test_proxy import subscribe, unsubscribe
+from tests.support.ports import free_port
+from tests.support.small import small_system
+
+
+async def in_topic(options: KafkaOptions, least: int) -> dict[bytes, int]:
+    """Value -> partition of everything in the topic, when there are so many."""
+    consumer = AIOKafkaConsumer(auto_offset_reset="earliest", **options.client_arguments())
+    await consumer.start()
+    found: dict[bytes, int] = {}
+    try:
+        consumer.assign([TopicPartition(options.names.traffic, number) for number in await ensure_traffic(options)])
+        async with asyncio.timeout(15):
+            while len(found) < least:
+                for part, records in (await consumer.getmany(timeout_ms=200)).items():
+                    found |= {record.value: part.partition for record in records}
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def written(options: KafkaOptions, *batches: Collection[bytes]) -> None:
+    sink = KafkaSink(options, "websocket-1")
+    try:
+        for batch in batches:
+            await sink.write(list(batch))
+    finally:
+        await sink.close()
+
+
+async def test_the_topic_is_made_when_it_is_missing_and_taken_as_it_is(kafka_options: KafkaOptions) -> None:
+    name = kafka_options.names.traffic
+    await written(kafka_options, [b"1"], [b"2"], [])
+    assert set(await in_topic(kafka_options, 2)) == {b"1", b"2"}
+    async with connected(kafka_options) as client:
+        assert len((await describe(client, name)).topics[name].partitions) == 12
+    in_force = (await configurations(kafka_options, name))[name]
+    assert {key: in_force[key] for key in TRAFFIC_CONFIG} == TRAFFIC_CONFIG
+    await written(replace(kafka_options, replication=3, partitions=7), [b"3"])
+    assert len(await in_topic(kafka_options, 3)) == 3
+
+
+async def test_batches_are_spread_over_the_partitions(kafka_options: KafkaOptions) -> None:
+    await written(kafka_options, *([b"%d" % number] for number in range(40)))
+    found = await in_topic(kafka_options, 40)
+    assert len(found) == 40
+    assert len(set(found.values())) > 4
+
+
+async def test_a_batch_of_the_longest_events_is_written(kafka_options: KafkaOptions) -> None:
+    events = [b"%d" % number + b"x" * (MAX_EVENT_BYTES - 1) for number in range(9)]
+    await written(kafka_options, events)
+    assert set(await in_topic(kafka_options, 9)) == set(events)
+
+
+async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions) -> None:
+    sink = KafkaSink(kafka_options, "websocket-1")
+    await sink.write([b"before"])
+    async with administering(kafka_options) as admin:
+        await admin.delete_topics([kafka_options.names.traffic])
+    async with connected(kafka_options) as client, asyncio.timeout(10):
+        while kafka_options.names.traffic in (await describe(client, kafka_options.names.traffic)).topics:
+            await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(40):
+            while True:
+                try:
+                    await sink.write([b"after"])
+                    break
+                except NotWritten as error:
+                    assert error.reason == "kafka"
+        assert set(await in_topic(kafka_options, 1)) == {b"after"}
+    finally:
+        await sink.close()
+
+
+async def test_without_brokers_events_are_kept_by_whoever_has_them() -> None:
+    sink = KafkaSink(KafkaOptions(f"127.0.0.1:{free_port()}"), "websocket-1")
+    with pytest.raises(NotWritten) as missing:
+        await sink.write([b"1"])
+    assert missing.value.reason == "kafka"
+    await sink.write([])
+    await sink.close()
+
+
+async def test_a_server_records_in_kafka(
+    kafka_options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SharedKey.create(tmp_path / "traffic.salt")
+    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
+    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", kafka_options.bootstrap_servers)
+    monkeypatch.setenv("DIEM_KAFKA_TOPIC_PREFIX", kafka_options.topic_prefix)
+    monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+    async with small_system(tmp_path) as system, system.client() as client:
+        await client.ask(subscribe("/a", "/b"))
+        await client.ask(unsubscribe("/b"))
+    found = [decode(value) for value in await in_topic(kafka_options, 5)]
+    events = sorted(found, key=lambda event: int(event.id.rpartition("-")[2]))
+    assert [(event.type, event.endpoints) for event in events] == [
+        (Type.CONNECT, ()),
+        (Type.SUBSCRIBE, ("/a", "/b")),
+        (Type.UNSUBSCRIBE, ("/b",)),
+        (Type.DISCONNECT, ()),
+        (Type.COUNTS, ()),
+    ]
+
+
+async def test_clients_notice_nothing_of_a_kafka_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SharedKey.create(tmp_path / "traffic.salt")
+    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
+    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
+    async with small_system(tmp_path) as system, system.client() as client:
+        await client.ask(subscribe("/a"))
+        version = system.feed.put("/a")
+        assert (await client.hear())["version"] == version
+
+
+async def test_what_is_recorded_while_the_broker_is_dead_arrives_when_it_is_back(
+    kafka_program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kafka").mkdir()
+    async with LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program) as cluster:
+        options = KafkaOptions(cluster.bootstrap_servers, replication=1)
+        SharedKey.create(tmp_path / "traffic.salt")
+        monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
+        monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+        monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+        monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+        async with small_system(tmp_path) as system, system.client() as client:
+            await client.ask(subscribe("/before"))
+            await in_topic(options, 2)
+            cluster.kill(1)
+            await client.ask(subscribe("/meanwhile"))
+            version = system.feed.put("/meanwhile")
+            assert (await client.hear())["version"] == version
+            await cluster.restart(1)
+            await client.ask(subscribe("/after"))
+            found: set[tuple[str, ...]] = set()
+            async with asyncio.timeout(40):
+                while ("/after",) not in found:
+                    found = {decode(value).endpoints for value in await in_topic(options, 2)}
+    assert found >= {("/before",), ("/meanwhile",), ("/after",)}

@@ -1,0 +1,207 @@
+"""What real servers and proxies record of real clients, in files."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.typing import Subprotocol
+
+from diem.links.client import UpdatesClient
+from diem.links.client.timing import Timing
+from diem.process.auth import SharedKey
+from diem.protocol.traffic import Counted, Event, Type, decode
+from tests.integration.proxy.group import proxied
+from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
+from tests.support.small import small_system
+
+
+@pytest.fixture(autouse=True)
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every process of the test records; returns the folder of the files."""
+    SharedKey.create(tmp_path / "traffic.salt")
+    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "files")
+    monkeypatch.setenv("DIEM_TRAFFIC_DIR", str(tmp_path / "traffic"))
+    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+    return tmp_path / "traffic" / "in"
+
+
+def events(folder: Path, edge: str) -> list[Event]:
+    """Everything of a process that has ended, in its order."""
+    files = sorted(folder.glob(f"{edge}-*.jsonl"), key=lambda path: int(path.stem.rpartition("-")[2]))
+    assert not list(folder.glob(f".{edge}-*"))
+    return [decode(line) for file in files for line in file.read_bytes().splitlines()]
+
+
+def story(found: list[Event]) -> list[tuple[str, frozenset[str]]]:
+    return [(event.type, frozenset(event.endpoints)) for event in found if event.type is not Type.COUNTS]
+
+
+def counted(found: list[Event]) -> dict[str, Counted]:
+    total: dict[str, Counted] = {}
+    for event in found:
+        for name, (taken, delivered) in event.updates.items():
+            known = total.get(name, Counted(0, 0))
+            total[name] = Counted(known.taken + taken, known.delivered + delivered)
+    return total
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_server_records_what_its_clients_really_subscribed_to(tmp_path: Path, recorded: Path) -> None:
+    async with small_system(tmp_path) as system, system.client() as client:
+        await client.ask(subscribe("/a", "/b"))
+        await client.ask(subscribe("/b", "/c", id_=2))
+        assert (await client.ask(subscribe("bad", id_=3)))["rejected"]
+        await client.ask(unsubscribe("/a", "/a", "/nobody", id_=4))
+        system.feed.put("/b", "/c", "/nobody")
+        assert {(await client.hear())["endpoint"] for _ in range(2)} == {"/b", "/c"}
+    found = events(recorded, "websocket-1")
+    assert story(found) == [
+        ("connect", frozenset()),
+        ("subscribe", {"/a", "/b"}),
+        ("subscribe", {"/c"}),
+        ("unsubscribe", {"/a"}),
+        ("disconnect", frozenset()),
+    ]
+    assert len({(event.client, event.connection) for event in found if event.type is not Type.COUNTS}) == 1
+    assert counted(found) == {"/b": Counted(1, 1), "/c": Counted(1, 1), "/nobody": Counted(1, 0)}
+
+
+async def test_the_connections_of_a_client_are_known_for_its_and_say_nothing_of_it(
+    tmp_path: Path, recorded: Path
+) -> None:
+    name = "0123456789abcdef-my-page"
+    async with small_system(tmp_path) as system:
+        url = system.url
+        for query in (f"?client={name}", f"?client={name}", "?client=another-page", "?client=no", ""):
+            system.url = url + query
+            async with system.client() as client:
+                await client.ask(subscribe("/a"))
+    connects = [event for event in events(recorded, "websocket-1") if event.type is Type.CONNECT]
+    assert len({event.connection for event in connects}) == 5
+    clients = [event.client for event in connects]
+    assert clients[0] == clients[1]
+    assert len(set(clients)) == 4
+    assert not any(name.encode() in path.read_bytes() for path in recorded.iterdir())
+
+
+async def test_a_python_client_says_the_same_on_every_connection() -> None:
+    paths: list[str] = []
+
+    async def send_away(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        paths.append(connection.request.path)
+        await connection.close(1012)
+
+    async with serve(send_away, "127.0.0.1", 0, subprotocols=[Subprotocol("diem.v1.json")]) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+        for timing in (Timing(base=0.01, cap=0.01), Timing(base=0.01, cap=0.01)):
+            async with UpdatesClient(url, timing=timing):
+                seen = len(paths)
+                await until(lambda seen=seen: len(paths) >= seen + 2)  # type: ignore[misc]
+    assert all(re.fullmatch(r"/ws\?client=[0-9a-f]{32}", path) for path in paths)
+    assert len(set(paths)) == 2
+
+
+async def test_all_clients_are_gone_when_a_server_stops(tmp_path: Path, recorded: Path) -> None:
+    async with small_system(tmp_path) as system:
+        clients = [system.client() for _ in range(5)]
+        for each in clients:
+            client = await each.__aenter__()
+            await client.ask(subscribe("/a"))
+        system.life.stop("test")
+        await until(lambda: bool(list(recorded.glob("websocket-1-*.jsonl"))))
+        for each in clients:
+            await each.__aexit__(None, None, None)
+    ends = [event.connection for event in events(recorded, "websocket-1") if event.type is Type.DISCONNECT]
+    assert len(set(ends)) == len(ends) == 5
+
+
+async def test_without_it_nothing_is_recorded(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "off")
+    async with small_system(tmp_path) as system, system.client() as client:
+        await client.ask(subscribe("/a"))
+    assert not recorded.exists()
+
+
+async def test_clients_notice_nothing_of_a_directory_that_cannot_be_written(
+    tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DIEM_TRAFFIC_DIR", str(tmp_path / "file" / "traffic"))
+    async with small_system(tmp_path) as system, system.client() as client:
+        assert (await client.ask(subscribe("/a")))["endpoints"] == {"/a": None}
+        version = system.feed.put("/a")
+        assert (await client.hear())["version"] == version
+
+
+@both
+async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path, recorded: Path, mode: str) -> None:
+    async with proxied(tmp_path, mode) as system:
+        one, two = system.group.names(0)[0], system.group.names(1)[0]
+        system.url += "?client=page-number-one"
+        async with system.client() as client:
+            await subscribed(client, one, two)
+            await subscribed(client, one, known=1, id_=2)
+            system.group.put(one, two)
+            await updates(client, one, two)
+            await client.ask(unsubscribe(two, "/nobody", id_=3))
+            async with system.client() as second:
+                await subscribed(second, one, id_=4)
+    found = events(recorded, "proxy-1")
+    connections = {event.connection: None for event in found if event.connection}
+    first, second_ = ([e for e in found if e.connection == connection] for connection in connections)
+    asked = [story([event]) for event in first if event.type is Type.SUBSCRIBE]
+    # Servers answer one by one, so the names of one request may come in several events.
+    assert sorted(name for event in first if event.type is Type.SUBSCRIBE for name in event.endpoints) == sorted(
+        [one, two]
+    ), asked
+    assert [entry for entry in story(first) if entry[0] != "subscribe"] == [
+        ("connect", frozenset()),
+        ("unsubscribe", {two}),
+        ("disconnect", frozenset()),
+    ]
+    assert story(second_) == [("connect", frozenset()), ("subscribe", {one}), ("disconnect", frozenset())]
+    assert len({event.client for event in found if event.client}) == 1
+    servers = [events(recorded, f"websocket-{number}") for number in (1, 2)]
+    assert [story(each) for each in servers] == [[], []]
+    assert counted(servers[0])[one] == Counted(1, 1)
+    assert counted(servers[1])[two] == Counted(1, 1)
+    shared = {one: Counted(1, 1), two: Counted(1, 1)}
+    assert counted(found) == (shared if mode == "shared" else {})
+
+
+@both
+async def test_an_endpoint_that_moves_to_another_server_stays_subscribed(
+    tmp_path: Path, recorded: Path, mode: str
+) -> None:
+    async with proxied(tmp_path, mode) as system:
+        (name,) = system.group.names(0)
+        async with system.client() as client:
+            await subscribed(client, name)
+            system.group.assign(dict.fromkeys(system.group.assigned, 1))
+            system.group.tell()
+            async with asyncio.timeout(5):
+                while (await system.server_status(1))["subscriptions"] == 0:
+                    await asyncio.sleep(0.02)
+    assert story(events(recorded, "proxy-1")) == [
+        ("connect", frozenset()),
+        ("subscribe", {name}),
+        ("disconnect", frozenset()),
+    ]
+
+
+async def test_files_are_named_by_process_and_life(tmp_path: Path, recorded: Path) -> None:
+    for _ in range(2):
+        async with small_system(tmp_path) as system, system.client() as client:
+            await client.ask(subscribe("/a"))
+    names = [path.name for path in recorded.iterdir()]
+    assert len(names) == 2
+    assert all(re.fullmatch(r"websocket-1-[0-9a-f]{12}-1\.jsonl", name) for name in names)

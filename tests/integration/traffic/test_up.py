@@ -1,0 +1,63 @@
+"""`diem up` has traffic recorded, unless it is told not to; what a killed server had written is not lost."""
+
+from pathlib import Path
+
+from diem.links.client import UpdatesClient
+from diem.protocol.traffic import Type, decode
+from tests.support.nginx import needs_nginx
+from tests.support.running import Running, running, until
+
+
+async def record(system: Running, *names: str, query: str = "") -> UpdatesClient:
+    """A client that was answered for these."""
+    client = await UpdatesClient(system.websocket_urls[0] + query).__aenter__()
+    await client.subscribe(dict.fromkeys(names))
+    seen: set[str | None] = set()
+    async for event in client:
+        if event.kind == "subscribed":
+            seen.add(event.endpoint)
+        if seen == set(names):
+            break
+    return client
+
+
+async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_completes_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as system:
+        folder = system.state_dir / "traffic" / "in"
+        client = await record(system, "/a", "/b")
+        (hidden,) = await until(lambda: [p for p in folder.glob(".websocket-1-*") if b'"/b"' in p.read_bytes()])
+        with hidden.open("ab") as file:
+            file.write(b'{"type":"subscr')
+        system.kill("websocket-1")
+        (completed,) = await until(lambda: list(folder.glob("websocket-1-*.jsonl")))
+        await client.__aexit__(None, None, None)
+    assert completed.name == hidden.name.removeprefix(".")
+    events = [decode(line) for line in completed.read_bytes().splitlines()]
+    assert [event.type for event in events[:2]] == [Type.CONNECT, Type.SUBSCRIBE]
+    assert set(events[1].endpoints) == {"/a", "/b"}
+    (last,) = [path for path in folder.iterdir() if path != completed]
+    lives = {decode(line).boot for line in last.read_bytes().splitlines()}
+    assert lives
+    assert events[0].boot not in lives
+    assert (system.state_dir / "traffic.salt").stat().st_mode & 0o777 == 0o600
+
+
+async def test_traffic_can_be_left_unrecorded(tmp_path: Path) -> None:
+    async with running(tmp_path, options=("--traffic", "off")) as system:
+        client = await record(system, "/a")
+        await client.__aexit__(None, None, None)
+    assert not (system.state_dir / "traffic").exists()
+
+
+@needs_nginx
+async def test_a_client_is_the_same_at_every_server_behind_nginx(tmp_path: Path) -> None:
+    async with running(tmp_path, "x-broadcast", servers=2) as system:
+        clients = [await record(system, "/a", query="?client=one-and-the-same") for _ in range(4)]
+        for client in clients:
+            await client.__aexit__(None, None, None)
+    folder = system.state_dir / "traffic" / "in"
+    events = [decode(line) for path in folder.iterdir() for line in path.read_bytes().splitlines()]
+    connects = [event for event in events if event.type is Type.CONNECT]
+    assert {event.edge for event in connects} == {"websocket-1", "websocket-2"}
+    assert len({event.connection for event in connects}) == 4
+    assert len({event.client for event in connects}) == 1

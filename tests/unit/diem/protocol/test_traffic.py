@@ -1,0 +1,140 @@
+"""Traffic events: what is written is read again, and nothing else is."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diem.protocol import traffic
+from diem.protocol.traffic import MAX_COUNTED, MAX_EVENT_BYTES, BadEvent, Counted, Event, Type, decode, encode
+
+ID, EDGE, CLIENT, CONNECTION = "0123456789ab-7", "websocket-1", "0f" * 8, "1e" * 8
+SUBSCRIBED = Event(Type.SUBSCRIBE, ID, 1_700_000_000_000, EDGE, CLIENT, CONNECTION, ("/a", "/b/c"))
+COUNTED = Event(
+    Type.COUNTS, ID, 60_000, EDGE, since=0, until=60_000, updates={"/a": Counted(3, 40), "/b": Counted(1, 0)}
+)
+
+
+def changed(event: Event, **fields: object) -> bytes:
+    return orjson.dumps({**orjson.loads(encode(event)), **fields})
+
+
+def test_the_text_of_an_event_is_what_the_documentation_says() -> None:
+    assert orjson.loads(encode(SUBSCRIBED)) == {
+        "type": "subscribe",
+        "id": ID,
+        "time": 1_700_000_000_000,
+        "edge": EDGE,
+        "client": CLIENT,
+        "connection": CONNECTION,
+        "endpoints": ["/a", "/b/c"],
+    }
+    assert orjson.loads(encode(COUNTED)) == {
+        "type": "counts",
+        "id": ID,
+        "time": 60_000,
+        "edge": EDGE,
+        "since": 0,
+        "until": 60_000,
+        "updates": {"/a": [3, 40], "/b": [1, 0]},
+    }
+
+
+names = st.lists(st.from_regex(r"\A(/[a-z0-9_-]{1,9}){1,3}\Z"), min_size=1, max_size=8, unique=True)
+times = st.integers(0, 2**53 - 2)
+
+
+@given(st.sampled_from([Type.SUBSCRIBE, Type.UNSUBSCRIBE]), times, names)
+def test_subscriptions_are_read_as_they_were_written(type_: Type, time: int, endpoints: list[str]) -> None:
+    event = SUBSCRIBED._replace(type=type_, time=time, endpoints=tuple(endpoints))
+    assert decode(encode(event)) == event
+
+
+@given(times, names, st.integers(0, 2**53 - 1))
+def test_counts_are_read_as_they_were_written(since: int, endpoints: list[str], taken: int) -> None:
+    updates = {name: Counted(taken, number) for number, name in enumerate(endpoints)}
+    event = COUNTED._replace(since=since, until=since + 1, updates=updates)
+    assert decode(encode(event)) == event
+
+
+@pytest.mark.parametrize("type_", [Type.CONNECT, Type.DISCONNECT])
+def test_coming_and_going_have_no_endpoints(type_: Type) -> None:
+    event = SUBSCRIBED._replace(type=type_, endpoints=())
+    assert decode(encode(event)) == event
+    with pytest.raises(BadEvent, match="unknown fields: endpoints"):
+        decode(changed(event, endpoints=["/a"]))
+
+
+def test_counts_of_nothing_are_a_sign_of_life() -> None:
+    assert decode(encode(COUNTED._replace(updates={}))).updates == {}
+
+
+def test_an_id_says_which_life_of_the_process_it_is_of() -> None:
+    assert SUBSCRIBED.boot == "0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON"),
+        (encode(SUBSCRIBED)[:-1], "not JSON"),
+        (b"[1]", "a JSON object"),
+        (b"{}", "no such type"),
+        (changed(SUBSCRIBED, type=["subscribe"]), "no such type"),
+        (changed(SUBSCRIBED, type="resubscribe"), "no such type"),
+        (changed(SUBSCRIBED, more=1), "more"),
+        (changed(SUBSCRIBED, id="0123456789ab"), "id"),
+        (changed(SUBSCRIBED, id=7), "id"),
+        (changed(SUBSCRIBED, edge="../x"), "edge"),
+        (changed(SUBSCRIBED, time=1.5), "time"),
+        (changed(SUBSCRIBED, time=True), "time"),
+        (changed(SUBSCRIBED, time=-1), "time"),
+        (changed(SUBSCRIBED, client="me@example.com"), "client"),
+        (changed(SUBSCRIBED, connection=CONNECTION[1:]), "connection"),
+        (changed(SUBSCRIBED, endpoints=[]), "endpoints"),
+        (changed(SUBSCRIBED, endpoints="/a"), "endpoints"),
+        (changed(SUBSCRIBED, endpoints=["/a"] * 101), "endpoints"),
+        (changed(SUBSCRIBED, endpoints=["a"]), "not an endpoint"),
+        (changed(SUBSCRIBED, endpoints=[{}]), "not an endpoint"),
+        (changed(COUNTED, since=60_000), "until is not after"),
+        (changed(COUNTED, updates=[]), "updates"),
+        (changed(COUNTED, updates={f"/{n}": [1, 1] for n in range(201)}), "updates"),
+        (changed(COUNTED, updates={"": [1, 1]}), "not an endpoint"),
+        (changed(COUNTED, updates={"/a": [1]}), "two counts"),
+        (changed(COUNTED, updates={"/a": [1, -1]}), "two counts"),
+        (changed(COUNTED, client=CLIENT), "client"),
+        (b" " * MAX_EVENT_BYTES + encode(SUBSCRIBED), "longer than"),
+    ],
+)
+def test_whatever_else_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(BadEvent, match=reason):
+        decode(data)
+
+
+def test_the_longest_event_is_not_too_long() -> None:
+    updates = {f"/{n:0255}": Counted(2**53 - 1, 2**53 - 1) for n in range(MAX_COUNTED)}
+    event = COUNTED._replace(updates=updates, edge="e" * 64)
+    assert decode(encode(event)) == event
+
+
+@pytest.mark.parametrize(
+    ("query", "client"),
+    [
+        ("client=abcdefgh", "abcdefgh"),
+        ("a=1&client=A-Z_0123&b=2", "A-Z_0123"),
+        ("client=" + "x" * 64, "x" * 64),
+        ("", None),
+        ("client=short", None),
+        ("client=" + "x" * 65, None),
+        ("client=abc%20defgh", None),
+        ("subclient=abcdefgh", None),
+    ],
+)
+def test_a_url_may_say_which_client_it_is(query: str, client: str | None) -> None:
+    assert traffic.client_of(query) == client
+
+
+def test_a_client_is_added_to_a_url_that_names_none() -> None:
+    assert traffic.with_client("ws://h/ws", "abcdefgh") == "ws://h/ws?client=abcdefgh"
+    assert traffic.with_client("ws://h/ws?a=1", "abcdefgh") == "ws://h/ws?a=1&client=abcdefgh"
+    assert traffic.with_client("ws://h/ws?client=12345678", "abcdefgh") == "ws://h/ws?client=12345678"

@@ -1,0 +1,183 @@
+"""From the recorder to a sink: in order, again when it fails, and to the end of the process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from diem.fanout.tally import Tally
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from diem.protocol.traffic import Event, Type, decode
+from diem.traffic import flusher as module
+from diem.traffic.flusher import Flusher
+from diem.traffic.recorder import Recorder
+from diem.traffic.recording import samples
+from diem.traffic.sink import NotWritten
+
+START = 1_700_000_000_000 // 60_000 * 60_000
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self.batches: list[list[bytes]] = []
+        self.fault: str | None = None
+        self.hangs = False
+        self.closed = False
+
+    @property
+    def events(self) -> list[Event]:
+        return [decode(line) for batch in self.batches for line in batch]
+
+    async def write(self, events: Sequence[bytes]) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fault is not None:
+            raise NotWritten(self.fault, "as the test says")
+        if events:
+            self.batches.append(list(events))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    def __init__(self, directory: Path, **bounds: int) -> None:
+        self.clock = ManualClock(wall_ms=START + 1)
+        self.sink = MemorySink()
+        salt = SharedKey.create(directory / "traffic.salt")
+        self.recorder = Recorder("websocket-1", salt, self.clock.wall_ms, Tally(), **bounds)
+        self.flusher = Flusher(self.recorder, self.sink, self.clock)
+
+    def clients(self, count: int) -> None:
+        for number in range(count):
+            self.recorder.came(None, number.to_bytes(8))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.flusher.run())
+        yield
+        self.clock.advance(0.001)
+        self.flusher.stop()
+        await asyncio.wait({task}, timeout=5)
+        assert task.done()
+        task.result()
+
+    @property
+    def figures(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for sample in samples(self.flusher):
+            found[sample.metric.name] = found.get(sample.metric.name, 0) + sample.value
+        return found
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.01)
+
+
+async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running():
+        world.clients(3000)
+        await until(lambda: world.flusher.written == 3000)
+        world.clients(2)
+    events = world.sink.events
+    assert [event.connection for event in events[:3000]] == [number.to_bytes(8).hex() for number in range(3000)]
+    assert [event.type for event in events[3000:]] == [Type.CONNECT, Type.CONNECT, Type.COUNTS]
+    assert [int(event.id.rpartition("-")[2]) for event in events] == list(range(1, 3004))
+    assert world.sink.closed
+    assert all(sum(map(len, batch)) <= module.BATCH_BYTES + 65536 for batch in world.sink.batches)
+    assert len(world.sink.batches) > 1
+
+
+async def test_counts_are_taken_at_full_minutes_and_at_the_end(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running():
+        await asyncio.sleep(0)
+        world.clock.advance(59.999)
+        await until(lambda: world.sink.events)
+        world.clock.advance(60)
+        await until(lambda: len(world.sink.events) == 2)
+        world.clock.advance(10)
+    spans = [(event.since - START, event.until - START) for event in world.sink.events]
+    assert spans == [(1, 60_000), (60_000, 120_000), (120_000, 130_001)]
+
+
+async def test_what_was_not_taken_is_offered_again_as_it_was(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.sink.fault = "disk"
+    with structlog.testing.capture_logs() as logs:
+        async with world.running():
+            world.clients(10)
+            await until(lambda: world.recorder.trouble == "disk")
+            world.clients(5)
+            world.sink.fault = None
+            await until(lambda: world.flusher.written == 15)
+    assert [int(event.id.rpartition("-")[2]) for event in world.sink.events] == list(range(1, 17))
+    assert [line["event"] for line in logs] == ["traffic cannot be recorded now", "traffic is recorded again"]
+
+
+async def test_losses_are_counted_by_what_stood_in_the_way_and_said_once_a_minute(tmp_path: Path) -> None:
+    world = World(tmp_path, max_queued=5)
+    world.sink.fault = "kafka"
+    with structlog.testing.capture_logs() as logs:
+        async with world.running():
+            world.clients(1)
+            await until(lambda: world.recorder.trouble == "kafka")
+            world.clients(8)
+            await until(lambda: any(line["event"] == "traffic events lost" for line in logs))
+            world.clients(2)
+            world.clock.advance(30)
+            world.clock.advance(30)
+            await until(lambda: sum(line["event"] == "traffic events lost" for line in logs) == 2)
+            world.sink.fault = None
+            await until(lambda: world.flusher.queued == 0)
+    losses = [line["kafka"] for line in logs if line["event"] == "traffic events lost"]
+    # Those of the first minute together; then those of the next one, with its counts.
+    assert losses[0] == 3
+    assert sum(losses) == world.recorder.lost["kafka"] >= 6
+
+
+async def test_the_account_is_even(tmp_path: Path) -> None:
+    world = World(tmp_path, max_queued=5)
+    async with world.running():
+        world.clients(8)
+        even = world.figures
+        assert even["diem_traffic_recorded"] == 8
+        assert even["diem_traffic_lost"] == 3
+        assert even["diem_traffic_queued"] == 5
+        await until(lambda: world.flusher.written == 5)
+    assert world.figures == {
+        "diem_traffic_recorded": 9,
+        "diem_traffic_lost": 3,
+        "diem_traffic_written": 6,
+        "diem_traffic_batches": 2,
+        "diem_traffic_queued": 0,
+    }
+
+
+async def test_what_a_sink_that_hangs_leaves_is_lost_with_the_process(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.sink.hangs = True
+    task = asyncio.create_task(world.flusher.run())
+    world.clients(4)
+    await until(lambda: world.recorder.queued == 0)
+    world.clients(3)
+    task.cancel()
+    await asyncio.wait({task})
+    with structlog.testing.capture_logs() as logs:
+        world.flusher.give_up()
+    assert world.recorder.lost == {"end": 7}
+    assert logs == [{"event": "traffic events lost", "log_level": "warning", "end": 7}]
+    assert world.flusher.queued == 0

@@ -1,0 +1,234 @@
+"""The recorder: what was really registered, pseudonyms, bounds, and an account of every event."""
+
+from pathlib import Path
+
+import pytest
+
+from diem.fanout.hub import Hub
+from diem.fanout.ownership import Ownership
+from diem.fanout.session import Session
+from diem.fanout.tally import Tally
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from diem.protocol.feed import Batch
+from diem.protocol.partition_map import Head, PartitionMap
+from diem.protocol.traffic import Counted, Event, Type, decode
+from diem.protocol.update import Change, encode
+from diem.traffic.recorder import Recorder
+
+START = 1_700_000_000_000
+
+
+class World:
+    def __init__(self, directory: Path, hub: Hub | None = None, **bounds: int) -> None:
+        self.clock = ManualClock(wall_ms=START)
+        self.hub = hub or Hub()
+        self.hub.tally = Tally()
+        self.salt = SharedKey.create(directory / "traffic.salt")
+        self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.tally, **bounds)
+
+    def session(self, client: str | None = "client-0", number: int = 1) -> Session:
+        session = Session(lambda _: None, lambda _: None, self.hub.accounts)
+        session.visit = self.recorder.came(client, bytes([number]) * 8)
+        self.hub.join(session)
+        return session
+
+    def events(self) -> list[Event]:
+        found = []
+        while (line := self.recorder.next()) is not None:
+            found.append(decode(line))
+        return found
+
+    def said(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [(event.type, event.endpoints) for event in self.events()]
+
+    def update(self, *names: str, version: int = START) -> None:
+        records = [Change(n, name.encode(), version, 0, encode(name, version, version)) for n, name in enumerate(names)]
+        self.hub.batch(Batch("store", 1, iter(records)))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
+    session = world.session()
+    world.hub.subscribe(session, {"/a": 0, "bad": 0, "/b": 0})
+    world.hub.subscribe(session, {"/b": 0, "/c": 0})
+    world.hub.subscribe(session, {"/a": 0})
+    world.hub.unsubscribe(session, ["/nobody", "/a", "/a", "\udc80"])
+    world.hub.unsubscribe(session, ["/a"])
+    assert world.said() == [
+        ("connect", ()),
+        ("subscribe", ("/a", "/b")),
+        ("subscribe", ("/c",)),
+        ("unsubscribe", ("/a",)),
+    ]
+
+
+def test_sessions_of_proxies_are_not_recorded(world: World) -> None:
+    proxy = Session(lambda _: None, lambda _: None, world.hub.accounts, exempt=True)
+    world.hub.join(proxy)
+    world.hub.subscribe(proxy, {"/a": 0})
+    world.hub.unsubscribe(proxy, ["/a"])
+    assert world.said() == []
+
+
+def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
+    ownership = Ownership()
+    ownership.take_map(PartitionMap(Head(1, 0), {}))
+    ownership.take_names(["diem.updates/0"])
+    world = World(tmp_path, Hub(ownership=ownership))
+    session = world.session()
+    world.hub.subscribe(session, {"/a": 0, "/b": 0})
+    world.hub.settle()
+    ownership.take_names([])
+    world.hub.settle()
+    assert [(type_, sorted(names)) for type_, names in world.said()] == [
+        ("connect", []),
+        ("subscribe", ["/a", "/b"]),
+        ("unsubscribe", ["/a", "/b"]),
+    ]
+
+
+def test_more_names_than_fit_become_several_events(world: World) -> None:
+    session = world.session()
+    names = tuple(f"/{n}" for n in range(250))
+    assert session.visit is not None
+    session.visit.unsubscribed([name.encode() for name in names])
+    parts = [each.endpoints for each in world.events()[1:]]
+    assert [len(part) for part in parts] == [100, 100, 50]
+    assert sum(parts, ()) == names
+
+
+def test_ids_are_unique_within_a_life_and_between_lives(world: World, tmp_path: Path) -> None:
+    other = World(tmp_path)
+    for each in (world, other):
+        each.session()
+        each.session()
+    events = world.events() + other.events()
+    assert len({event.id for event in events}) == 4
+    assert [event.boot for event in events] == [world.recorder.boot] * 2 + [other.recorder.boot] * 2
+
+
+def test_a_client_has_one_pseudonym_on_all_servers_and_no_name(world: World, tmp_path: Path) -> None:
+    other = World(tmp_path)
+    world.session("the-client-of-one-page", 1)
+    other.session("the-client-of-one-page", 2)
+    other.session("the-client-of-another-page", 3)
+    (first,), (second, third) = world.events(), other.events()
+    assert first.client == second.client != third.client
+    assert first.connection == "01" * 8
+    assert second.connection == "02" * 8
+
+
+def test_with_another_salt_it_is_another_pseudonym(world: World, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other")
+    world.session()
+    other.session()
+    assert world.events()[0].client != other.events()[0].client
+
+
+def test_without_a_name_every_connection_is_another_client(world: World) -> None:
+    world.session(None, 1)
+    world.session(None, 2)
+    first, second = world.events()
+    assert first.client != second.client
+    assert first.client != first.connection
+
+
+def test_updates_are_counted_with_who_got_them_and_not_in_a_catch_up(world: World) -> None:
+    world.hub.hello("s", ["store"])
+    session = world.session()
+    world.hub.subscribe(session, {"/a": 0})
+    world.update("/a", "/b")
+    world.hub.caught_up("store")
+    world.update("/a", "/b", version=START + 1)
+    world.update("/a", version=START + 2)
+    world.update("/a", version=START + 2)
+    world.clock.advance(60)
+    world.recorder.count()
+    counts = world.events()[-1]
+    assert (counts.since, counts.until, counts.time) == (START, START + 60_000, START + 60_000)
+    assert counts.updates == {"/a": Counted(2, 2), "/b": Counted(1, 0)}
+    world.clock.advance(60)
+    world.recorder.count()
+    (nothing,) = world.events()
+    assert (nothing.since, nothing.updates) == (START + 60_000, {})
+
+
+def test_in_the_baseline_mode_every_session_counts(tmp_path: Path) -> None:
+    world = World(tmp_path, Hub(everyone=True))
+    world.hub.hello("s", ["store"])
+    world.hub.caught_up("store")
+    world.session(number=1)
+    world.session(number=2)
+    world.update("/a")
+    world.clock.advance(1)
+    world.recorder.count()
+    assert world.events()[-1].updates == {"/a": Counted(1, 2)}
+
+
+def test_many_counted_endpoints_become_several_events(world: World) -> None:
+    assert world.hub.tally is not None
+    world.hub.tally.take(f"/{n}".encode() for n in range(450))
+    world.clock.advance(60)
+    world.recorder.count()
+    assert world.recorder.queued == 3
+    parts = [event.updates for event in world.events()]
+    assert [len(part) for part in parts] == [200, 200, 50]
+    assert len(set().union(*parts)) == 450
+
+
+def test_counts_wait_until_a_clock_that_was_set_back_goes_on(world: World) -> None:
+    assert world.hub.tally is not None
+    world.hub.tally.take([b"/a"])
+    world.clock.step_wall(-3600)
+    world.recorder.count()
+    assert world.events() == []
+    world.clock.advance(1)
+    world.recorder.count()
+    (counts,) = world.events()
+    assert (counts.until - counts.since, counts.updates) == (1000, {"/a": Counted(1, 0)})
+
+
+def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
+    world = World(tmp_path, max_queued=3)
+    session = world.session()
+    world.hub.subscribe(session, {"/a": 0})
+    world.hub.subscribe(session, {"/b": 0})
+    world.recorder.trouble = "disk"
+    world.hub.subscribe(session, {"/c": 0})
+    assert world.recorder.lost == {"disk": 1}
+    assert world.said() == [("connect", ()), ("subscribe", ("/a",)), ("subscribe", ("/b",))]
+    world.hub.unsubscribe(session, ["/a"])
+    assert world.said() == [("unsubscribe", ("/a",))]
+
+
+def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
+    world = World(tmp_path, max_bytes=10_000)
+    session = world.session()
+    assert session.visit is not None
+    for number in range(100):
+        session.visit.subscribed([f"/{number:0250}".encode()])
+    kept = len(world.events())
+    assert 10 < kept < 40
+    assert world.recorder.lost == {"queue": 101 - kept}
+
+
+def test_every_event_is_accounted_for(tmp_path: Path) -> None:
+    world = World(tmp_path, max_queued=5)
+    session = world.session()
+    assert session.visit is not None
+    for number in range(6):
+        session.visit.subscribed([f"/{number}".encode()])
+    taken = [world.recorder.next(), world.recorder.next()]
+    session.visit.ended()
+    recorder = world.recorder
+    assert recorder.recorded == {Type.CONNECT: 1, Type.SUBSCRIBE: 6, Type.DISCONNECT: 1}
+    assert recorder.recorded.total() == len(taken) + recorder.lost.total() + recorder.queued
+    recorder.drop_all("end")
+    assert (recorder.queued, recorder.next()) == (0, None)
+    assert recorder.recorded.total() == len(taken) + recorder.lost.total()

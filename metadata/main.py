@@ -9,6 +9,7 @@ import structlog
 
 from diem.kafka.partition_map import MapReader
 from diem.links.gate import Gate, gate_rules
+from diem.links.handover import Handover
 from diem.links.http import Server, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -22,6 +23,10 @@ from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.loads import Loads
 from metadata.partitions import Partitions
+from metadata.plans.api import PREFIX, plans_app
+from metadata.plans.driver import Driver
+from metadata.plans.library import Library
+from metadata.plans.moves import Moves
 from metadata.public import Public
 from metadata.report import Report
 from metadata.settings import Settings
@@ -46,8 +51,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
-    # While a map is being read, it may be one of long ago.
-    map_reader.on_changed = lambda: directory.take_map(map_reader.map) if map_reader.caught_up else None
+    driver = Driver(options, map_reader, clock, settings.move_seconds)
+    plans = Handover(plans_app(Moves(options, driver, Library(settings.plans_dir)), key), PREFIX)
+
+    def map_changed() -> None:
+        # While a map is being read, it may be one of long ago.
+        if map_reader.caught_up:
+            directory.take_map(map_reader.map)
+            driver.changed()
+
+    map_reader.on_changed = map_changed
     assignments = Assignments(options, directory, clock)
     loads = Loads(directory, key, settings.allowed)
     answers = Answers(directory, loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
@@ -60,6 +73,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         clock,
         directory=directory,
         map_reader=map_reader,
+        driver=driver,
         assignments=assignments,
         public=public,
         watching=watching,
@@ -73,6 +87,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         status=report.status,
         ends={"/watch": partitions},
         pages={"/v1/partitions": partitions.page},
+        handover=plans,
         sockets=settings.internal_sockets,
     )
     server = _server(settings, public, watching)
@@ -81,10 +96,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await internal.start()
         structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
         async with asyncio.TaskGroup() as tasks:
-            work = (map_reader.run(), assignments.run(), loads.run(), watching.run(), partitions.run())
+            work = (map_reader.run(), driver.run(), assignments.run(), loads.run(), watching.run(), partitions.run())
             running = [tasks.create_task(each) for each in work]
             tasks.create_task(_let_go(life, watching, partitions))
             await server.run_until(life.stopping, listener)
+            await plans.drain(settings.drain_seconds / 4)
             for task in running:
                 task.cancel()
     finally:

@@ -13,6 +13,7 @@ from diem.process.lifecycle import Lifecycle
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.partitions import Partitions
+from metadata.plans.driver import Driver
 from metadata.public import Public
 from metadata.watching import Watching
 
@@ -30,6 +31,7 @@ class Report:
         *,
         directory: Directory,
         map_reader: MapReader,
+        driver: Driver,
         assignments: Assignments,
         public: Public,
         watching: Watching,
@@ -39,6 +41,7 @@ class Report:
         self._clock = clock
         self._directory = directory
         self._map_reader = map_reader
+        self._driver = driver
         self._assignments = assignments
         self._public = public
         self._watching = watching
@@ -70,6 +73,9 @@ class Report:
             "epoch": head.epoch if head else None,
             "phase": head.phase if head else None,
             "partitions": head.partitions if head else None,
+            "plan": head.plan if head else None,
+            "moving": self._driver.moving,
+            "waiting_for": self._driver.waiting_for(),
             "clones": {
                 str(number): {
                     "state": group.clone.state,
@@ -91,6 +97,7 @@ class Report:
         silence = directory.silence(self._clock.monotonic())
         if directory.map is not None:
             yield metrics.MAP_EPOCH.sample(directory.map.head.epoch)
+            yield metrics.MAP_MOVING.sample(self._driver.moving)
         if silence is not None:
             yield metrics.GROUPS_SILENCE.sample(silence)
         yield metrics.GROUPS_FAILURES.sample(self._assignments.failures)

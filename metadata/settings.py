@@ -1,6 +1,7 @@
 """What can be set for the metadata service."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field, field_validator
@@ -36,6 +37,15 @@ class Settings(EdgeSettings, KafkaSettings):
     burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
     rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
     burst_loopback: float = Field(default=8000.0, ge=1, description="The same for addresses of this machine.")
+
+    plans_dir: Path = Field(
+        default_factory=lambda earlier: earlier["state_dir"] / "plans",
+        description="Directory of the plans that were submitted; instances on one machine may share it.",
+        json_schema_extra={"shown_default": "<state dir>/plans"},
+    )
+    move_seconds: float = Field(
+        default=30.0, gt=0, description="Seconds that clients have to go over, while endpoints move, before they must."
+    )
 
     @property
     def clone_numbers(self) -> list[int]:

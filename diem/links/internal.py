@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 import structlog
@@ -11,11 +11,15 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.links import local
-from diem.links.acceptor import Listener, Reply, ServerConnection
+from diem.links.acceptor import MAX_HEAD, Listener, Reply, ServerConnection
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
 from diem.protocol import feed
+
+if TYPE_CHECKING:
+    # Only the metadata service has one, and needs the HTTP server behind it.
+    from diem.links.handover import Handover
 
 MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES
 """Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
@@ -55,14 +59,32 @@ class End(Protocol):
 class InternalConnection(ServerConnection):
     """One connection to an internal listener: answered and closed, or a link."""
 
-    __slots__ = ("_end", "_listener", "paused")
+    __slots__ = ("_early", "_end", "_listener", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
         super().__init__(subprotocols=(), max_size=MAX_MESSAGE)
         self._listener = listener
+        self._early = None if listener.handover is None else b""
         self._end: End | None = None
         self.paused = False
         """Whether the transport asks to wait: nothing more is written then."""
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what arrives, or hand the connection over."""
+        handover = self._listener.handover
+        if self._early is None or handover is None:
+            super().data_received(data)
+            return
+        self._early += data
+        wanted = handover.wants(self._early)
+        if wanted is None and len(self._early) <= MAX_HEAD:
+            return
+        early, self._early = self._early, None
+        if wanted:
+            self._answered_in_time()
+            handover.take(self.transport, early)
+        else:
+            super().data_received(early)
 
     def on_request(self, request: Request) -> None:
         """Answer a GET, or take a link."""
@@ -113,6 +135,7 @@ class InternalListener:
         status: the process's status, as JSON values.
         ends: path -> what serves links there.
         pages: path -> what makes the answer to a GET, besides ``/metrics`` and ``/status``.
+        handover: an application for the paths that are neither; it looks after the key by itself.
         sockets: directory of Unix sockets: the same is served at ``<sockets>/<port>.sock``, to the same key. Without
             success there is a warning, and TCP alone.
 
@@ -130,9 +153,11 @@ class InternalListener:
         status: Callable[[], dict[str, Any]],
         ends: Mapping[str, End] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
+        handover: "Handover | None" = None,
         sockets: Path | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
+        self.handover = handover
         self.ends = ends or {}
         self._pages = {"/metrics": self._metrics, "/status": self._say_status, **(pages or {})}
         self._key = key

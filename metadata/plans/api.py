@@ -1,0 +1,91 @@
+"""Plans over REST, on the internal listener: for holders of the shared key (docs/protocol.md section 4)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from diem.errors import DiemError
+from diem.kafka.errors import KafkaUnavailable
+from diem.links.problems import problem
+from diem.process.auth import SharedKey
+from metadata.plans.library import NotKept
+from metadata.plans.moves import Conflict, Moves, Unknown
+from metadata.plans.plan import MAX_BYTES, BadPlan, decode
+
+PREFIX: Final = "/v1/plans"
+Handler = Callable[[Request], Awaitable[Response]]
+_ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
+    BadPlan: (422, "bad_plan"),
+    Unknown: (404, "unknown_plan"),
+    Conflict: (409, "conflict"),
+    NotKept: (507, "not_kept"),
+    KafkaUnavailable: (503, "kafka_unavailable"),
+}
+
+
+def plans_app(moves: Moves, key: SharedKey) -> Starlette:
+    """The application that answers below :data:`PREFIX`."""
+
+    async def submit(request: Request) -> Response:
+        return _reply(moves.submit(decode(await _body(request))), 201)
+
+    async def all_(_request: Request) -> Response:
+        return _reply({"plans": moves.all()})
+
+    async def one(request: Request) -> Response:
+        return _reply(moves.status(request.path_params["name"]))
+
+    async def report(request: Request) -> Response:
+        return _reply(dict(moves.report(request.path_params["name"])))
+
+    async def apply(request: Request) -> Response:
+        return _reply(await moves.apply(request.path_params["name"]), 202)
+
+    async def rollback(request: Request) -> Response:
+        return _reply(await moves.rollback(request.path_params["name"]), 202)
+
+    def route(path: str, handler: Handler, method: str) -> Route:
+        return Route(PREFIX + path, _guarded(handler, key), methods=[method])
+
+    return Starlette(
+        routes=[
+            route("", submit, "POST"),
+            route("", all_, "GET"),
+            route("/{name}", one, "GET"),
+            route("/{name}/report", report, "GET"),
+            route("/{name}/apply", apply, "POST"),
+            route("/{name}/rollback", rollback, "POST"),
+        ]
+    )
+
+
+def _guarded(handler: Handler, key: SharedKey) -> Handler:
+    async def answer(request: Request) -> Response:
+        given = request.headers.getlist("authorization")
+        if len(given) != 1 or not key.matches(given[0]):
+            return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
+        try:
+            return await handler(request)
+        except tuple(_ANSWERS) as error:
+            status, code = _ANSWERS[type(error)]
+            return problem(status, code, str(error), headers={"Retry-After": "1"} if status == 503 else None)
+
+    return answer
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BYTES:
+            raise BadPlan(f"a plan has at most {MAX_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def _reply(status: dict[str, Any], code: int = 200) -> Response:
+    return Response(orjson.dumps(status), code, media_type="application/json", headers={"Cache-Control": "no-store"})

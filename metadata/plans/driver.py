@@ -1,0 +1,130 @@
+"""Drives the move that stands in the map's topic, whoever began it; any number of instances may do so at once."""
+
+import asyncio
+import contextlib
+import random
+from typing import Final
+
+import structlog
+
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import MapReader, change_map
+from diem.process.backoff import full_jitter
+from diem.process.clock import Clock
+from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged
+from metadata.plans.steps import Step, moving, proceed
+
+RETRY_BASE_S: Final = 0.5
+RETRY_CAP_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.5
+OTHERS_WAIT_S: Final = 3.0
+"""An instance that did not begin the move gives the one that did so much time for each step."""
+
+
+class Driver:
+    """Takes each step as soon as it may be taken. :meth:`run` does the work; call :meth:`changed` when the map has.
+
+    It holds no state of a move but since when it has seen the epoch: a step is written only if the map is still the
+    one that it follows from, so a crash, or a second instance, is only a delay.
+    """
+
+    def __init__(self, options: KafkaOptions, reader: MapReader, clock: Clock, hold: float) -> None:
+        self._options = options
+        self._reader = reader
+        self._clock = clock
+        self.hold = hold
+        """Seconds that MOVE lasts."""
+        self._head: Head | None = None
+        self._since = clock.monotonic()
+        self._mine: set[str] = set()
+        self._changed = asyncio.Event()
+        self.failure: str | None = None
+        self._log = structlog.get_logger("plans")
+
+    @property
+    def map(self) -> PartitionMap | None:
+        """The map, once all of it was read."""
+        return self._reader.map if self._reader.caught_up else None
+
+    def changed(self) -> None:
+        """The map's topic has new records."""
+        if self.map is not None and self.map.head != self._head:
+            self._head, self._since = self.map.head, self._clock.monotonic()
+        self._changed.set()
+
+    async def write(self, expected: Head, step: Step) -> bool:
+        """Write a step that follows from ``expected``; False if the map is another one by now.
+
+        Raises:
+            KafkaUnavailable: it was not written, or that is not known.
+        """
+        self._mine.add(step.head.plan)
+        return await change_map(self._options, expected, step.records, step.head)
+
+    async def run(self) -> None:
+        """Drive until cancelled, whatever becomes of Kafka."""
+        attempt = 0
+        while True:
+            try:
+                await self._drive()
+                attempt, self.failure = 0, None
+            except KafkaUnavailable as error:
+                if self.failure is None:
+                    self._log.warning("the move waits", reason=str(error))
+                self.failure, attempt = str(error), attempt + 1
+                await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S if self.busy else None):
+                    await self._changed.wait()
+
+    async def _drive(self) -> None:
+        map_ = self.map
+        step = None if map_ is None else proceed(map_, self.acknowledged, self._held(map_.head), self.hold)
+        if map_ is None or step is None:
+            return
+        if await self.write(map_.head, step):
+            self._log.info("phase", **step.head._asdict())
+        # What was written is read before the next step: all that is known comes from the topic.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5.0):
+                while self.map is not None and self.map.head == map_.head:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _held(self, head: Head) -> float:
+        held = self._clock.monotonic() - self._since
+        if head.plan in self._mine:
+            return held
+        # A little apart, so that instances do not shut each other out of their transactions.
+        return held - OTHERS_WAIT_S * random.uniform(0.5, 1.0)  # noqa: S311  # jitter is no secret
+
+    # What it says of itself
+
+    @property
+    def acknowledged(self) -> int:
+        """The epoch that the publisher has acknowledged last, -1 before it has."""
+        record = self._reader.records.get(PUBLISHER_ACK)
+        return -1 if record is None else acknowledged(record.value)
+
+    @property
+    def busy(self) -> bool:
+        """Whether endpoints are moving."""
+        return self.map is not None and self.map.head.phase is not Phase.STABLE
+
+    @property
+    def moving(self) -> int:
+        """Endpoints that are moving."""
+        return 0 if self.map is None else len(moving(self.map))
+
+    def waiting_for(self) -> str | None:
+        """What the move waits for, in words; None when nothing moves."""
+        if self.map is None or not self.busy:
+            return None
+        if self.failure is not None:
+            return self.failure
+        if self.map.head.phase is Phase.MOVE:
+            left = max(0.0, self.hold - (self._clock.monotonic() - self._since))
+            return f"clients to go over: {left:.0f} s"
+        return "the Data Service's publisher to acknowledge that the log has it"

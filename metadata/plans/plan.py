@@ -1,0 +1,106 @@
+"""What a plan says, and its JSON: the body of ``POST /v1/plans`` and the file that ``diem plan`` writes."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from diem.errors import DiemError
+from diem.protocol import endpoints
+from diem.protocol.partition_map import HOT, MAX_PARTITIONS
+
+FORMAT: Final = "diem.plan/1"
+MAX_BYTES: Final = 64 << 20
+"""Of a plan's JSON: about a million endpoints."""
+
+
+class BadPlan(DiemError):
+    """What was given is not a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where endpoints are to be. Times are ISO 8601 in UTC."""
+
+    epoch: int
+    """Of the map that it was made for."""
+    partitions: int
+    """Of the updates topic, at least; homes are below it."""
+    homes: Mapping[str, int]
+    """Endpoint -> partition, or :data:`HOT`. Endpoints that are not named stay where they are."""
+    servers: tuple[int, ...] = ()
+    """Numbers of servers that it was made for."""
+    seed: int = 0
+    created: str = ""
+    window: Mapping[str, str] = field(default_factory=dict)
+    """``from`` and ``to``: the traffic that it was learnt from."""
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    """The constants of the load model."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """What it promises, each figure beside those of simpler ways."""
+
+    @property
+    def id(self) -> str:
+        """``p-<time>-<digest>``: the same plan has the same name."""
+        time = "".join(sign for sign in self.created[:19] if sign.isdigit() or sign == "T").replace("T", "-")
+        content = orjson.dumps([self.epoch, self.partitions, self.homes], option=orjson.OPT_SORT_KEYS)
+        return f"p-{time}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+def encode(plan: Plan) -> bytes:
+    """The JSON of a plan, readable by people."""
+    return orjson.dumps({"format": FORMAT, "id": plan.id, **asdict(plan)}, option=orjson.OPT_INDENT_2)
+
+
+def decode(data: bytes) -> Plan:
+    """The plan in ``data``.
+
+    Raises:
+        BadPlan: it is none, with what is wrong first.
+    """
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadPlan(f"a plan is JSON: {error}") from None
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise BadPlan(f'a plan has "format": "{FORMAT}"')
+    partitions = _whole(body, "partitions", 1, MAX_PARTITIONS)
+    plan = Plan(
+        epoch=_whole(body, "epoch", 0, 1 << 53),
+        partitions=partitions,
+        homes=_homes(body.get("homes"), partitions),
+        servers=tuple(body.get("servers") or ()),
+        seed=_whole({"seed": 0, **body}, "seed", 0, 1 << 63),
+        created=str(body.get("created", "")),
+        **{name: _mapping(body, name) for name in ("window", "costs", "report")},
+    )
+    if "id" in body and body["id"] != plan.id:
+        raise BadPlan(f"the plan says that it is {body['id']}, and its content is that of {plan.id}: it was changed")
+    return plan
+
+
+def _whole(body: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadPlan(f'"{name}" is a whole number from {least} to {most}, not {value!r}')
+    return value
+
+
+def _mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadPlan(f'"{name}" is an object')
+    return value
+
+
+def _homes(value: object, partitions: int) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise BadPlan('"homes" is an object: endpoint -> partition')
+    for name, home in value.items():
+        if not endpoints.is_valid(name):
+            raise BadPlan(f'"homes" names {name!r}, which is no endpoint')
+        if not isinstance(home, int) or isinstance(home, bool) or not HOT <= home < partitions:
+            raise BadPlan(f"{name} is to be in {home!r}: there are partitions 0 to {partitions - 1}, and {HOT} for hot")
+    return value

@@ -1,0 +1,78 @@
+"""The steps of a move, as a pure function of what the map's topic says: whoever reads it can go on with it.
+
+PREPARE ends with the publisher's acknowledgement, MOVE after a while, RETIRE with another acknowledgement; then every
+endpoint has a single home (docs/protocol.md section 5). Nothing else is remembered, so a crash is only a delay.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry
+from diem.protocol.partitions import partition_of
+
+BACK: Final = "-"
+"""Before the name of a plan in the head: it is being taken back, or has been."""
+_REVERSED: Final = {Phase.PREPARE: Phase.RETIRE, Phase.MOVE: Phase.MOVE, Phase.RETIRE: Phase.PREPARE}
+
+
+class Step(NamedTuple):
+    """What is to be written to the map's topic, at once; None in ``records`` removes an entry."""
+
+    records: Mapping[bytes, bytes | None]
+    head: Head
+
+
+def moving(map_: PartitionMap) -> dict[bytes, Entry]:
+    """The endpoints that have another target than their home."""
+    return {name: entry for name, entry in map_.entries.items() if entry.target not in {None, entry.home}}
+
+
+def moves(map_: PartitionMap, homes: Mapping[bytes, int]) -> dict[bytes, Entry]:
+    """What has to move, from where to where, so that endpoints are at ``homes``."""
+    placed = {name: Entry(map_.entry(name).home, target) for name, target in homes.items()}
+    return {name: entry for name, entry in placed.items() if entry.home != entry.target}
+
+
+def begin(map_: PartitionMap, homes: Mapping[bytes, int], plan: str) -> Step:
+    """PREPARE, from a map at rest; one that has nothing to move is at rest with the plan."""
+    records = {name: encode_entry(entry) for name, entry in moves(map_, homes).items()}
+    return Step(records, _next(map_, Phase.PREPARE if records else Phase.STABLE, plan))
+
+
+def reverse(map_: PartitionMap) -> Step:
+    """Back to where a move came from, in any phase: the roles are exchanged, and nothing that was done is repeated."""
+    head = map_.head
+    records = {name: encode_entry(Entry(int(to), back)) for name, (back, to) in moving(map_).items() if to is not None}
+    plan = head.plan.removeprefix(BACK) if head.plan.startswith(BACK) else BACK + head.plan
+    return Step(records, _next(map_, _REVERSED[head.phase], plan))
+
+
+def proceed(map_: PartitionMap, acknowledged: int, held: float, hold: float) -> Step | None:
+    """The next step, None while it is to be waited for.
+
+    Args:
+        map_: as it is now.
+        acknowledged: the epoch that the publisher has acknowledged last.
+        held: seconds since this epoch was first seen.
+        hold: seconds that MOVE lasts, in which clients go over.
+    """
+    match map_.head.phase:
+        case Phase.PREPARE if acknowledged >= map_.head.epoch:
+            return Step({}, _next(map_, Phase.MOVE))
+        case Phase.MOVE if held >= hold:
+            return Step({}, _next(map_, Phase.RETIRE))
+        case Phase.RETIRE if acknowledged >= map_.head.epoch:
+            return Step(_single_homes(map_), _next(map_, Phase.STABLE))
+    return None
+
+
+def _single_homes(map_: PartitionMap) -> dict[bytes, bytes | None]:
+    count = map_.head.partitions
+    targets = {name: entry.target for name, entry in moving(map_).items() if entry.target is not None}
+    # Where the hash puts it, it needs no entry.
+    return {name: None if partition_of(name, count) == to else encode_entry(Entry(to)) for name, to in targets.items()}
+
+
+def _next(map_: PartitionMap, phase: Phase, plan: str | None = None) -> Head:
+    head = map_.head
+    return head._replace(epoch=head.epoch + 1, phase=phase, plan=head.plan if plan is None else plan)

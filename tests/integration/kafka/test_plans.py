@@ -1,0 +1,222 @@
+"""Plans applied by the metadata service through a real Kafka, with the publisher that follows them."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import ensure_map, read_map
+from diem.protocol.partition_map import HOT, PartitionMap, Phase
+from diem.protocol.partitions import partition_of
+from metadata.plans.plan import Plan, encode
+from tests.support.membership import Running, members, serving
+from tests.support.published import MemoryStore, places, publishing, until
+
+PARTITIONS = 4
+NAMES = [f"/e/{number}" for number in range(12)]
+HOLD = 0.3
+
+
+@pytest.fixture
+async def options(kafka_options: KafkaOptions) -> KafkaOptions:
+    await ensure_map(kafka_options, PARTITIONS)
+    return replace(kafka_options, partitions=None)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    store = MemoryStore()
+    store.put(*NAMES)
+    return store
+
+
+def rotated(partitions: int = PARTITIONS, *, epoch: int = 0) -> Plan:
+    """Every endpoint but the last, which gets hot, to the next partition."""
+    homes = {name: (partition_of(name.encode(), PARTITIONS) + 1) % partitions for name in NAMES} | {NAMES[-1]: HOT}
+    return Plan(epoch=epoch, partitions=partitions, homes=homes)
+
+
+async def ask(running: Running, method: str, path: str, body: bytes | None = None, key: str | None = None) -> Any:
+    async with httpx.AsyncClient(trust_env=False, timeout=20.0) as http:
+        return await http.request(
+            method,
+            f"http://127.0.0.1:{running.settings.internal_port}/v1/plans{path}",
+            content=body,
+            headers={"Authorization": running.key.header if key is None else key},
+        )
+
+
+async def done(running: Running, plan: Plan, state: str, within: float = 30.0) -> None:
+    async with asyncio.timeout(within):
+        while (await ask(running, "GET", f"/{plan.id}")).json()["state"] != state:
+            await asyncio.sleep(0.02)
+
+
+async def homes(options: KafkaOptions) -> dict[str, int]:
+    map_ = await read_map(options)
+    assert map_ is not None
+    return {name: map_.home(name.encode()) for name in NAMES}
+
+
+def by_hash() -> Mapping[str, int]:
+    return {name: partition_of(name.encode(), PARTITIONS) for name in NAMES}
+
+
+async def test_a_plan_is_applied_and_taken_back(options: KafkaOptions, store: MemoryStore, tmp_path: Path) -> None:
+    plan = rotated()
+    async with (
+        publishing(store, options) as publisher,
+        members(options, 1),
+        serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
+    ):
+        await running.until_stable(1)
+        await until(lambda: publisher.publishing)
+        submitted = await ask(running, "POST", "", encode(plan))
+        assert (submitted.status_code, submitted.json()["state"]) == (201, "ready")
+        applied = await ask(running, "POST", f"/{plan.id}/apply")
+        assert (applied.status_code, applied.json()["state"], applied.json()["moves"]) == (202, "preparing", 12)
+        await done(running, plan, "applied")
+        assert await homes(options) == plan.homes
+        for name in NAMES:
+            assert list(await places(options, name)) == [plan.homes[name]], "nothing is left where it was"
+        answer = await running.locate(*NAMES)
+        assert answer["epoch"] == 4
+        assert answer["endpoints"][NAMES[-1]] == {"owner": None, "hot": True}
+        assert "diem_map_moving_endpoints 0.0" in (await running.get("/metrics")).text
+
+        back = await ask(running, "POST", f"/{plan.id}/rollback")
+        assert (back.status_code, back.json()["state"], back.json()["moves"]) == (202, "rolling_back", 12)
+        await done(running, plan, "rolled_back")
+        assert await homes(options) == by_hash()
+        for name in NAMES:
+            assert list(await places(options, name)) == [by_hash()[name]]
+        map_ = await read_map(options)
+        assert map_ is not None
+        assert not map_.entries, "the hash has them again"
+
+
+async def test_a_topic_gets_the_partitions_that_a_plan_needs(
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path
+) -> None:
+    plan = rotated(partitions=7)
+    plan = replace(plan, homes={**plan.homes, NAMES[0]: 6})
+    async with (
+        publishing(store, options) as publisher,
+        members(options, 1),
+        serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
+    ):
+        await running.until_stable(1)
+        await until(lambda: publisher.publishing)
+        await ask(running, "POST", "", encode(plan))
+        assert (await ask(running, "POST", f"/{plan.id}/apply")).status_code == 202
+        await done(running, plan, "applied")
+        assert list(await places(options, NAMES[0])) == [6]
+        assert (await homes(options))[NAMES[0]] == 6
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE, Phase.RETIRE])
+async def test_a_service_that_dies_in_any_phase_is_followed_by_one_that_goes_on(
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
+) -> None:
+    plan = rotated()
+    async with AsyncExitStack() as publisher:
+        # Without the publisher's acknowledgement the phase lasts until it is there.
+        publish = publishing(store, options)
+        if phase is not Phase.PREPARE:
+            await publisher.enter_async_context(publish)
+        hold = {Phase.MOVE: 600.0, Phase.RETIRE: HOLD}.get(phase, HOLD)
+        settings: dict[str, Any] = {"plans_dir": tmp_path / "plans"}
+        async with members(options, 1), serving(tmp_path, options, move_seconds=hold, **settings) as running:
+            await running.until_stable(1)
+            await ask(running, "POST", "", encode(plan))
+            await ask(running, "POST", f"/{plan.id}/apply")
+            await running.until_status(lambda status: status["phase"] == str(phase))
+        if phase is Phase.PREPARE:
+            await publisher.enter_async_context(publish)
+        async with members(options, 1), serving(tmp_path, options, move_seconds=HOLD, **settings) as running:
+            await done(running, plan, "applied")
+            assert await homes(options) == plan.homes
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE])
+async def test_a_plan_on_its_way_is_taken_back_from_where_it_is(
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
+) -> None:
+    plan = rotated()
+    async with AsyncExitStack() as publisher:
+        publish = publishing(store, options)
+        if phase is not Phase.PREPARE:
+            await publisher.enter_async_context(publish)
+        async with (
+            members(options, 1),
+            serving(tmp_path, options, move_seconds=2.0, plans_dir=tmp_path / "plans") as running,
+        ):
+            await running.until_stable(1)
+            await ask(running, "POST", "", encode(plan))
+            await ask(running, "POST", f"/{plan.id}/apply")
+            await running.until_status(lambda status: status["phase"] == str(phase))
+            back = await ask(running, "POST", f"/{plan.id}/rollback")
+            expected = "retire" if phase is Phase.PREPARE else "move"
+            assert (back.status_code, back.json()["state"], back.json()["phase"]) == (202, "rolling_back", expected)
+            assert back.json()["moves"] == 12
+            if phase is Phase.PREPARE:
+                await publisher.enter_async_context(publish)
+            await done(running, plan, "rolled_back")
+            assert await homes(options) == by_hash()
+            for name in NAMES:
+                assert list(await places(options, name)) == [by_hash()[name]]
+
+
+async def test_two_instances_drive_one_move_together(options: KafkaOptions, store: MemoryStore, tmp_path: Path) -> None:
+    plan = rotated()
+    settings: dict[str, Any] = {"move_seconds": HOLD, "plans_dir": tmp_path / "plans"}
+    async with (
+        publishing(store, options),
+        members(options, 1),
+        serving(tmp_path, options, **settings) as first,
+        serving(tmp_path, options, **settings) as second,
+    ):
+        await first.until_stable(1)
+        await second.until_stable(1)
+        await ask(first, "POST", "", encode(plan))
+        assert (await ask(second, "POST", f"/{plan.id}/apply")).status_code == 202
+        await done(first, plan, "applied")
+        await done(second, plan, "applied")
+        map_ = await read_map(options)
+        assert isinstance(map_, PartitionMap)
+        assert map_.head.epoch == 4, "every step was taken once"
+
+
+async def test_what_cannot_be_done_is_refused_with_the_reason(options: KafkaOptions, tmp_path: Path) -> None:
+    plan = rotated()
+    async with (
+        members(options, 1),
+        serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
+    ):
+        await running.until_stable(1)
+        assert (await ask(running, "GET", "", key="Bearer no")).status_code == 401
+        assert (await ask(running, "POST", "", b"{}")).status_code == 422
+        late = await ask(running, "POST", "", encode(rotated(epoch=9)))
+        assert (late.status_code, late.json()["code"]) == (409, "conflict")
+        assert "epoch 9" in late.json()["detail"]
+        for path in ("/p-no", "/p-no/report"):
+            assert (await ask(running, "GET", path)).status_code == 404
+        assert (await ask(running, "POST", "/p-no/apply")).status_code == 404
+        await ask(running, "POST", "", encode(plan))
+        assert [each["id"] for each in (await ask(running, "GET", "")).json()["plans"]] == [plan.id]
+        assert (await ask(running, "POST", f"/{plan.id}/rollback")).status_code == 409
+        await ask(running, "POST", f"/{plan.id}/apply")
+        await running.until_status(lambda status: status["phase"] == "prepare")
+        other = replace(rotated(epoch=1), seed=1)
+        await ask(running, "POST", "", encode(other))
+        second = await ask(running, "POST", f"/{other.id}/apply")
+        assert (second.status_code, second.json()["detail"]) == (409, f"{plan.id} is on its way (prepare)")
+        status = (await ask(running, "GET", f"/{plan.id}")).json()
+        assert "publisher" in status["waiting_for"], "nobody publishes here"
+        assert (await running.get("/v1/partitions")).status_code == 200, "all else is answered as before"

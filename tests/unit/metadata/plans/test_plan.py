@@ -1,0 +1,45 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from metadata.plans.plan import BadPlan, Plan, decode, encode
+
+PLAN = Plan(epoch=3, partitions=8, homes={"/a": 7, "/hot": -1}, servers=(2, 4), created="2026-01-02T03:04:05Z")
+
+
+def body(**changes: Any) -> bytes:
+    return orjson.dumps({name: value for name, value in (orjson.loads(encode(PLAN)) | changes).items() if value != ...})
+
+
+def test_a_plan_comes_back_as_it_went() -> None:
+    assert decode(encode(PLAN)) == PLAN
+    assert PLAN.id.startswith("p-20260102-030405-")
+
+
+def test_a_plan_without_a_name_is_named_by_its_content() -> None:
+    assert decode(body(id=...)).id == PLAN.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"format": "diem.plan/9"}, "diem.plan/1"),
+        ({"epoch": -1}, '"epoch" is a whole number'),
+        ({"partitions": True}, '"partitions" is a whole number'),
+        ({"homes": []}, '"homes" is an object'),
+        ({"homes": {"a": 1}}, "no endpoint"),
+        ({"homes": {"/a": 8}}, "/a is to be in 8"),
+        ({"homes": {"/a": "1"}}, "/a is to be in '1'"),
+        ({"homes": {"/a": 6, "/hot": -1}}, "it was changed"),
+        ({"report": 3}, '"report" is an object'),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadPlan, match=reason):
+        decode(body(**changes))
+
+
+def test_what_is_not_json_is_no_plan() -> None:
+    with pytest.raises(BadPlan, match="a plan is JSON"):
+        decode(b"{")

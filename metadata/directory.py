@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from diem.protocol.assignment import Clone, Snapshot
-from diem.protocol.partition_map import PartitionMap
+from diem.protocol.partition_map import HOT, PartitionMap
 from metadata.groups import Group
 
 
@@ -34,6 +34,15 @@ class Directory:
         if self.map is None:
             return "the partition map has not been read yet"
         return None if self.snapshot else "no group has had an assignment yet"
+
+    def unowned(self, map_: PartitionMap) -> str | None:
+        """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing."""
+        targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
+        for number, group in self.groups.items():
+            missing = sorted(targets - group.clone.owners.keys())
+            if group.clone.owners and missing:
+                return f"the servers of clone {number} to take partitions {', '.join(map(str, missing[:10]))}"
+        return None
 
     def silence(self, now: float) -> float | None:
         """Seconds since Kafka last spoke of the group that it has been silent about for longest; None before it did."""

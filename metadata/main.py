@@ -51,7 +51,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
-    driver = Driver(options, map_reader, clock, settings.move_seconds)
+    driver = Driver(options, map_reader, clock, settings.move_seconds, directory.unowned)
     plans = Handover(plans_app(Moves(options, driver, Library(settings.plans_dir)), key), PREFIX)
 
     def map_changed() -> None:

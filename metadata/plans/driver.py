@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -27,11 +28,26 @@ class Driver:
 
     It holds no state of a move but since when it has seen the epoch: a step is written only if the map is still the
     one that it follows from, so a crash, or a second instance, is only a delay.
+
+    Args:
+        options: where the map is.
+        reader: follows it.
+        clock: counts how long a phase has lasted.
+        hold: seconds that MOVE lasts.
+        unowned: which targets nobody owns yet, in words; None when somebody owns each.
     """
 
-    def __init__(self, options: KafkaOptions, reader: MapReader, clock: Clock, hold: float) -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        reader: MapReader,
+        clock: Clock,
+        hold: float,
+        unowned: Callable[[PartitionMap], str | None] = lambda _map: None,
+    ) -> None:
         self._options = options
         self._reader = reader
+        self._unowned = unowned
         self._clock = clock
         self.hold = hold
         """Seconds that MOVE lasts."""
@@ -84,6 +100,9 @@ class Driver:
         step = None if map_ is None else proceed(map_, self.acknowledged, self._held(map_.head), self.hold)
         if map_ is None or step is None:
             return
+        if step.head.phase is Phase.MOVE and self._unowned(map_):
+            # Partitions that were just made: clients would be sent to nobody.
+            return
         if await self.write(map_.head, step):
             self._log.info("phase", **step.head._asdict())
         # What was written is read before the next step: all that is known comes from the topic.
@@ -127,4 +146,6 @@ class Driver:
         if self.map.head.phase is Phase.MOVE:
             left = max(0.0, self.hold - (self._clock.monotonic() - self._since))
             return f"clients to go over: {left:.0f} s"
+        if self.map.head.phase is Phase.PREPARE and self.acknowledged >= self.map.head.epoch:
+            return self._unowned(self.map)
         return "the Data Service's publisher to acknowledge that the log has it"

@@ -1,9 +1,11 @@
 """Plans as operators use them: submitted, applied, taken back, and how far each is."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.admin import NewPartitions
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
@@ -17,6 +19,8 @@ from metadata.plans.driver import Driver
 from metadata.plans.library import Library
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, Step, begin, moves, reverse
+
+GROW_WITHIN_S: Final = 10.0
 
 
 class Unknown(DiemError):
@@ -99,15 +103,17 @@ class Moves:
         A partition more moves nobody: only entries name it.
         """
         topic = self._options.names.updates
-        async with connected(self._options) as client:
-            found = (await describe(client, topic)).topics.get(topic)
-        if found is not None and len(found.partitions) < partitions:
-            try:
-                async with administering(self._options) as admin:
-                    await admin.create_partitions({topic: NewPartitions(partitions)})
-            except KafkaError as error:
-                why = f"{topic} did not get {partitions} partitions: {type(error).__name__} {error}"
-                raise KafkaUnavailable(self._options.bootstrap_servers, why) from error
+        why = f"{topic} did not get {partitions} partitions"
+        try:
+            async with connected(self._options) as client, asyncio.timeout(GROW_WITHIN_S):
+                if not await _has(client, topic, partitions):
+                    async with administering(self._options) as admin:
+                        await admin.create_partitions({topic: NewPartitions(partitions)})
+                # Whoever is told of them is to find them.
+                while not await _has(client, topic, partitions):  # noqa: ASYNC110 - Kafka tells nobody
+                    await asyncio.sleep(0.1)
+        except (KafkaError, TimeoutError) as error:
+            raise KafkaUnavailable(self._options.bootstrap_servers, f"{why}: {type(error).__name__} {error}") from error
 
     # What it says
 
@@ -164,6 +170,11 @@ class Moves:
     def _must_fit(self, plan: Plan, map_: PartitionMap) -> None:
         if plan.epoch != map_.head.epoch:
             raise Conflict(f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now")
+
+
+async def _has(client: AIOKafkaClient, topic: str, partitions: int) -> bool:
+    found = (await describe(client, topic)).topics.get(topic)
+    return found is not None and sum(part.leader >= 0 for part in found.partitions.values()) >= partitions
 
 
 _GOING = {Phase.PREPARE: "preparing", Phase.MOVE: "moving", Phase.RETIRE: "retiring", Phase.STABLE: "applied"}

@@ -33,8 +33,16 @@ class Member:
     """A member of a clone's group that reads nothing."""
 
     def __init__(
-        self, options: KafkaOptions, number: int, clone: int = 1, *, named: str | None = None, static: bool = False
+        self,
+        options: KafkaOptions,
+        number: int,
+        clone: int = 1,
+        *,
+        named: str | None = None,
+        static: bool = False,
+        learns_ms: int = 10_000,
     ) -> None:
+        """``learns_ms``: how long it may take to learn of new partitions."""
         self.server = server(number)
         self._consumer = AIOKafkaConsumer(
             options.names.updates,
@@ -45,6 +53,7 @@ class Member:
             partition_assignment_strategy=(RangePartitionAssignor,),
             session_timeout_ms=6000,
             heartbeat_interval_ms=300,
+            metadata_max_age_ms=learns_ms,
             enable_auto_commit=False,
         )
 

@@ -9,7 +9,7 @@ import structlog
 
 from diem.fanout.changes import ChangeMap
 from diem.kafka.partition_map import MapReader
-from diem.kafka.topics import check_room
+from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
 from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes
@@ -121,6 +121,9 @@ class Publication:
             newer = self._reader.map
             if newer is None or not self._reader.caught_up or newer == self._backlog.map:
                 continue
+            if used_partitions(newer) > len(self._backlog.lanes) - 1:
+                # The topic has grown for this map, as a rule: it is opened again at once, with all of them.
+                await self._checks.same()
             check_room(self._log.topic, len(self._backlog.lanes) - 1, newer)
             self._lanes.wake(self._backlog.follow(newer, names(self._store)))
             self._landed.set()

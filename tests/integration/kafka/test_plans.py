@@ -104,17 +104,23 @@ async def test_a_plan_is_applied_and_taken_back(options: KafkaOptions, store: Me
 async def test_a_topic_gets_the_partitions_that_a_plan_needs(
     options: KafkaOptions, store: MemoryStore, tmp_path: Path
 ) -> None:
-    plan = rotated(partitions=7)
-    plan = replace(plan, homes={**plan.homes, NAMES[0]: 6})
+    plan = rotated()
+    plan = replace(plan, partitions=7, homes={**plan.homes, NAMES[0]: 6, NAMES[1]: 5, NAMES[2]: 4})
     async with (
         publishing(store, options) as publisher,
-        members(options, 1),
+        members(options, 1, learns_ms=8000),
         serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
     ):
         await running.until_stable(1)
         await until(lambda: publisher.publishing)
         await ask(running, "POST", "", encode(plan))
         assert (await ask(running, "POST", f"/{plan.id}/apply")).status_code == 202
+
+        def waits_for_owners(status: dict[str, Any]) -> bool:
+            assert status["phase"] == "prepare", "nobody is sent to a partition that nobody has"
+            return "clone 1 to take partitions 4, 5, 6" in (status["waiting_for"] or "")
+
+        await running.until_status(waits_for_owners)
         await done(running, plan, "applied")
         assert list(await places(options, NAMES[0])) == [6]
         assert (await homes(options))[NAMES[0]] == 6

@@ -58,6 +58,13 @@ class Drain:
         if self.counted != goal:
             raise Lost(f"expected {goal}, got {self.counted}")
 
+    async def count_now(self) -> Counted:
+        """What has arrived until now, however much that is."""
+        self._command("wait 0 0")
+        assert self._process.stdout is not None
+        self.counted = Counted(*map(int, (await self._process.stdout.readline()).split()))
+        return self.counted
+
     def _command(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())

@@ -79,6 +79,7 @@ class Proxied:
 
     def __init__(self, process: asyncio.subprocess.Process, port: int, server: Diem) -> None:
         self.pid = process.pid
+        self.server_pid = server.pid
         self.port = port
         self._server = server
 

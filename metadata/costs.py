@@ -1,0 +1,82 @@
+"""What servers pay for updates, frames and connections: the constants of the load model, as they were measured."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from diem.errors import DiemError
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU time of a server with its bridge: load = sum of rate x (update + delivery x subscribers) + connections."""
+
+    update_us: float
+    """Microseconds for one update more in what is taken anyway; being woken for it costs more, wherever it goes."""
+    delivery_us: float
+    """Microseconds for one frame to one subscriber."""
+    connection_us_per_s: float
+    """Microseconds in each second for one connection that stands: its share of pings and of status frames."""
+    source: str = "given"
+    """Where the figures are from, for people."""
+    move_us: float | None = None
+    """Microseconds for one subscription that moves; without it, what three frames cost."""
+
+    @property
+    def moved_us(self) -> float:
+        """Cost of one subscription that moves: it is dropped, made again, and answered with a snapshot."""
+        return 3 * self.delivery_us if self.move_us is None else self.move_us
+
+
+class BadCosts(DiemError):
+    """A file of costs cannot be used."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path} has no costs: {self.reason}; `make bench-cost` writes such a file"
+
+
+DEFAULT: Final = Costs(
+    update_us=5.0,
+    delivery_us=10.0,
+    connection_us_per_s=1.7,
+    source="built in: make bench-cost, median of three runs on two shared cores",
+)
+"""Where nobody has measured. Runs differ by a tenth, in ``update_us`` and ``connection_us_per_s`` by up to a half."""
+
+
+def read_costs(path: Path) -> Costs:
+    """The costs in a file of ``make bench-cost``: ``{"figures": {"update_us": 5.4, ...}}``.
+
+    Raises:
+        BadCosts: it cannot be read, or a figure is missing or no number above 0.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadCosts(path, error.strerror or str(error)) from None
+    # RecursionError: arrays in arrays, without end.
+    except (ValueError, RecursionError):
+        raise BadCosts(path, "it is not JSON") from None
+    figures = document.get("figures") if isinstance(document, dict) else None
+    if not isinstance(figures, dict):
+        raise BadCosts(path, '"figures" is missing')
+    return Costs(
+        update_us=_figure(path, figures, "update_us"),
+        delivery_us=_figure(path, figures, "delivery_us"),
+        connection_us_per_s=_figure(path, figures, "connection_us_per_s"),
+        source=str(path),
+    )
+
+
+def _figure(path: Path, figures: dict[str, Any], name: str) -> float:
+    value = figures.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise BadCosts(path, f'"{name}" must be a number above 0')
+    return float(value)

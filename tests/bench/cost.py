@@ -1,0 +1,170 @@
+"""``make bench-cost``: the constants of a server's load, L = sum of rate x (a + b x subscribers) + kappa x connections.
+
+One server with its bridge and one proxy of each kind, as processes, get blocks of known composition in turn; what an
+update, a frame and a write cost is fitted to their CPU, and held against a mixed load that nothing was fitted to.
+Beside them stand servers and proxies that only have idle connections, for one turn of the wheel that pings them.
+QUICK=1: one round of the loads, and 8 s of the wheel's 25.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from deploy.kafka.cluster import LocalCluster
+from diem.errors import DiemError
+from diem.kafka.options import KafkaOptions
+from tests.bench import native
+from tests.bench.bridged import PARTITIONS, bridged, writing
+from tests.bench.costed import Target
+from tests.bench.drain import Drain, draining, pin
+from tests.bench.figures import Goal
+from tests.bench.idle import Idle, writer
+from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
+from tests.bench.proxy import Kind, proxied
+from tests.bench.regression import Estimate
+from tests.bench.report import Report
+
+BUILD: Final = Path("build/bench")
+QUICK: Final = bool(os.environ.get("QUICK"))
+ROUNDS: Final = 1 if QUICK else 3
+IDLE_SLICES, IDLE_SECONDS = (4, 2.0) if QUICK else (5, 5.0)
+IDLE: Final = (0, 1000) if QUICK else (0, 200, 1000)
+"""Connections."""
+WITHIN: Final = 20.0
+"""Percent that the model may be off for a load that it was not fitted to."""
+REST: Final = Load(0, 0)
+SERVER: Final = [REST, *(Load(0, size) for size in (10, 40, 200)), *(Load(n, 20) for n in (10, 25, 50)), MIX]
+PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MIX]
+CLIENTS: Final = {"server": 1000, "shared": 400, "passthrough": 400}
+
+
+class Bench:
+    """One run: all processes up at the same time."""
+
+    def __init__(self, directory: Path, report: Report) -> None:
+        self.report = report
+        self.estimates: dict[str, Estimate] = {}
+        self.goals: list[Goal] = []
+        self.targets: dict[str, Target] = {}
+        self._directory = directory
+        self._drain = native.program("drain", BUILD)
+        available = sorted(os.sched_getaffinity(0))
+        self._cores = (available[0], available[1]) if len(available) > 1 else (None, None)
+        pin(os.getpid(), self._cores[1])
+
+    async def run(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            self.report.step("starting Kafka, the processes and their clients")
+            cluster = await stack.enter_async_context(LocalCluster(self._directory / "kafka"))
+            options = KafkaOptions(cluster.bootstrap_servers, partitions=PARTITIONS, replication=1)
+            starts = [self._server(stack, options), *(self._proxy(stack, mode) for mode in ("shared", "passthrough"))]
+            await asyncio.gather(*starts)
+            idle = Idle(self._directory, self._drain, self._cores, IDLE)
+            await idle.start(stack)
+            await asyncio.sleep(0.5)
+            idling = asyncio.create_task(idle.measure(IDLE_SLICES, IDLE_SECONDS))
+            schedule = Schedule(random.Random(1))
+            for number in range(1, ROUNDS + 1):
+                for name in CLIENTS:
+                    target = self.targets[name]
+                    self.report.step(f"{name}, round {number}")
+                    # There and back: what drifts hits all loads alike.
+                    for load in target.loads if number % 2 else [*reversed(target.loads)]:
+                        await target.block(load, schedule)
+            self.report.step("idle connections, to the end of a turn of the wheel")
+            self.estimates |= await idling
+        self._judge()
+
+    def _folder(self, name: str) -> Path:
+        folder = self._directory / name
+        folder.mkdir()
+        return folder
+
+    async def _clients(self, stack: contextlib.AsyncExitStack, port: int, count: int) -> Drain:
+        clients = draining(self._drain, port, count, net=1, core=self._cores[1])
+        return await stack.enter_async_context(clients)
+
+    async def _server(self, stack: contextlib.AsyncExitStack, options: KafkaOptions) -> None:
+        topic = await stack.enter_async_context(writing(options))
+        server = await stack.enter_async_context(bridged(self._folder("bridged"), options, self._cores[0]))
+        drain = await self._clients(stack, server.port, CLIENTS["server"])
+        await self._target("server", Target(server.pids, drain, topic.write, SERVER))
+
+    async def _proxy(self, stack: contextlib.AsyncExitStack, mode: str) -> None:
+        started = await stack.enter_async_context(proxied(self._folder(mode), Kind(mode, "unix"), self._cores))
+        drain = await self._clients(stack, started.port, CLIENTS[mode])
+        await self._target(mode, Target({"proxy": started.pid}, drain, writer(started), PROXY))
+
+    async def _target(self, name: str, target: Target) -> None:
+        levels = sorted({load.subscribers for load in target.loads if load.subscribers > 0})
+        await settle(target.drain, subscriptions(levels, CLIENTS[name]), target.write)
+        self.targets[name] = target
+
+    def _judge(self) -> None:
+        server, shared, passthrough = (self.targets[name] for name in CLIENTS)
+        fits = {
+            "server": server.fitted(),
+            # What a proxy is sent of an update is the frames of its clients, or one that all of them share.
+            "shared": shared.fitted(without=["updates"]),
+            "passthrough": passthrough.fitted(without=["updates"]),
+        }
+        of_bridge = server.fitted(process="bridge")
+        self.estimates |= {
+            "update_us": fits["server"]["updates"],
+            "update_us_bridge": of_bridge["updates"],
+            "delivery_us": fits["server"]["frames"],
+            "write_us": fits["server"]["writes"],
+            "write_us_bridge": of_bridge["writes"],
+            "idle_us_per_s": fits["server"]["seconds"],
+            "proxy_frame_us_shared": fits["shared"]["frames"],
+            "proxy_write_us_shared": fits["shared"]["writes"],
+            "proxy_frame_us_passthrough": fits["passthrough"]["frames"],
+            "proxy_write_us_passthrough": fits["passthrough"]["writes"],
+        }
+        for name, estimates in fits.items():
+            off = self.targets[name].off(estimates)
+            self.goals.append(Goal(f"predicted against measured CPU of a mixed load, {name}", "% off", WITHIN, off))
+
+    def figures(self) -> dict[str, float]:
+        """In microseconds, each with its standard error."""
+        values = {name: round(each.value * 1e6, 3) for name, each in self.estimates.items()}
+        return values | {f"{name}_se": round(each.error * 1e6, 3) for name, each in self.estimates.items()}
+
+    def blocks(self) -> dict[str, list[dict[str, Any]]]:
+        """What everything was fitted to."""
+        return {
+            name: [{"load": [*load], **there, "cpu_s": dict(cpu)} for load, there, cpu in target.blocks]
+            for name, target in self.targets.items()
+        }
+
+
+def main() -> int:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS) as report:
+        try:
+            bench = Bench(Path(directory), report)
+            asyncio.run(bench.run())
+        except (native.NoCompiler, DiemError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    figures = bench.figures()
+    report.rows(
+        "Microseconds", {n: {"value": figures[n], "standard error": figures[f"{n}_se"]} for n in bench.estimates}
+    )
+    report.goals(bench.goals)
+    goals = [each.as_json() for each in bench.goals]
+    result = {"quick": QUICK, "figures": figures, "goals": goals, "blocks": bench.blocks()}
+    (BUILD / "cost.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    print(f"written: {BUILD / 'cost.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What is measured in ``make bench-cost``: processes under loads of known composition, and what is fitted to them."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.bench.drain import Drain
+from tests.bench.loads import EVERY, MIX, Load, Schedule, Write, quantities
+from tests.bench.procfs import cost
+from tests.bench.regression import Estimate, Quantities, fit, predicted
+
+SETTLE: Final = 0.08
+Block = tuple[Load, Quantities, Mapping[str, float]]
+"""What was asked for, what there was, and the CPU seconds of each process."""
+
+
+@dataclass
+class Target:
+    """What is measured, its clients, and what it was found to do."""
+
+    pids: Mapping[str, int]
+    drain: Drain
+    write: Write
+    loads: Sequence[Load]
+    blocks: list[Block] = field(default_factory=list)
+
+    async def block(self, load: Load, schedule: Schedule) -> None:
+        writes = schedule.writes(load)
+        counted = (await self.drain.count_now()).updates
+        began, before = time.monotonic(), spent(self.pids)
+        for number, names in enumerate(writes, 1):
+            await self.write(names)
+            await asyncio.sleep(max(0.0, began + number * EVERY - time.monotonic()))
+        # What beats does so once a second: in nothing but rest, one beat is to be there.
+        await asyncio.sleep(SETTLE if writes else 1.0)
+        seconds, after = time.monotonic() - began, spent(self.pids)
+        # The clients look every 50 ms.
+        await asyncio.sleep(SETTLE)
+        frames = (await self.drain.count_now()).updates - counted
+        cpu = {name: after[name] - before[name] for name in after}
+        self.blocks.append((load, quantities(seconds, writes, frames), cpu))
+
+    def fitted(self, *, process: str | None = None, without: Sequence[str] = ()) -> dict[str, Estimate]:
+        """CPU seconds of each thing, of one process or of all together."""
+        blocks = [block for block in self.blocks if block[0] != MIX]
+        totals = [sum(cpu.values()) for _, _, cpu in blocks]
+        # What cost little is not known that much better: whether a beat falls into it is chance.
+        scales = [max(total, statistics.median(totals)) for total in totals]
+        found = [{n: q for n, q in there.items() if n not in without} for _, there, _ in blocks]
+        return fit(found, totals if process is None else [cpu[process] for _, _, cpu in blocks], scales)
+
+    def off(self, estimates: Mapping[str, Estimate]) -> float:
+        """Percent by which the model is off for the mixture, of what that costs above an idle process."""
+        mixed = [
+            ({n: there[n] for n in estimates}, sum(cpu.values())) for load, there, cpu in self.blocks if load == MIX
+        ]
+        idle = estimates["seconds"].value * sum(there["seconds"] for there, _ in mixed)
+        ours, theirs = sum(predicted(estimates, there) for there, _ in mixed), sum(cpu for _, cpu in mixed)
+        return 100 * abs(ours - theirs) / (theirs - idle)
+
+
+def spent(pids: Mapping[str, int]) -> dict[str, float]:
+    """CPU seconds so far."""
+    return {name: cost(pid).cpu for name, pid in pids.items()}

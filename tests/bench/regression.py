@@ -1,0 +1,39 @@
+"""What each thing costs, from what blocks of several things together have cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Quantities = Mapping[str, float]
+"""How much there was of each thing in a block."""
+
+
+class Estimate(NamedTuple):
+    """A coefficient and its standard error."""
+
+    value: float
+    error: float
+
+
+def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[float]) -> dict[str, Estimate]:
+    """The costs of one of each thing, by least squares without an intercept; ``scales``: how far off a block may be.
+
+    What disturbs a measurement on a shared machine is a share of it: with the blocks' own costs as scales, it is the
+    relative error that is least.
+    """
+    names = list(dict.fromkeys(name for block in blocks for name in block))
+    scale = np.asarray(scales, dtype=np.float64)
+    design = np.array([[block.get(name, 0.0) for name in names] for block in blocks]) / scale[:, None]
+    wanted = np.asarray(costs, dtype=np.float64) / scale
+    if len(blocks) <= len(names) or np.linalg.matrix_rank(design) < len(names):
+        raise ValueError(f"{len(blocks)} blocks do not tell {', '.join(names)} apart")
+    values = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    variance = float(np.sum((wanted - design @ values) ** 2)) / (len(blocks) - len(names))
+    errors = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
+    return {name: Estimate(float(v), float(e)) for name, v, e in zip(names, values, errors, strict=True)}
+
+
+def predicted(estimates: Mapping[str, Estimate], block: Quantities) -> float:
+    """What a block should cost."""
+    return sum(estimates[name].value * amount for name, amount in block.items())

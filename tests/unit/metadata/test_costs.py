@@ -1,0 +1,75 @@
+"""Costs of the load model: from the file of a measurement, or built in."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metadata.costs import DEFAULT, BadCosts, Costs, read_costs
+
+GOOD = {"update_us": 5, "delivery_us": 9.5, "connection_us_per_s": 1.5}
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "cost.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_reads_the_three_figures_and_names_the_file_as_their_source(tmp_path: Path) -> None:
+    path = written(tmp_path, {"quick": False, "figures": {**GOOD, "write_us": 1300.0, "update_us_se": 1.7}})
+    assert read_costs(path) == Costs(5.0, 9.5, 1.5, str(path))
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("value", [None, "5", True, 0, -1, [5], float("nan"), float("inf")])
+def test_a_figure_that_is_no_number_above_zero_is_named(tmp_path: Path, name: str, value: Any) -> None:
+    path = written(tmp_path, {"figures": {**GOOD, name: value}})
+    with pytest.raises(BadCosts) as caught:
+        read_costs(path)
+    assert f'"{name}" must be a number above 0' in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_figure_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    figures = {other: value for other, value in GOOD.items() if other != name}
+    with pytest.raises(BadCosts, match=name):
+        read_costs(written(tmp_path, {"figures": figures}))
+
+
+@pytest.mark.parametrize("document", [[], 1, {}, {"figures": []}, GOOD])
+def test_a_file_of_something_else_says_what_is_missing(tmp_path: Path, document: Any) -> None:
+    with pytest.raises(BadCosts, match='"figures" is missing'):
+        read_costs(written(tmp_path, document))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadCosts, match="it is not JSON"):
+        read_costs(written(tmp_path, text))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    path.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(BadCosts, match="it is not JSON"):
+        read_costs(path)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(BadCosts, match="No such file"):
+        read_costs(tmp_path / "none.json")
+
+
+def test_the_default_is_usable_and_names_its_source() -> None:
+    assert min(DEFAULT.update_us, DEFAULT.delivery_us, DEFAULT.connection_us_per_s) > 0
+    assert "bench-cost" in DEFAULT.source
+
+
+def test_needs_no_numpy() -> None:
+    code = "import sys, metadata.costs; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

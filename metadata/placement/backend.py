@@ -1,0 +1,127 @@
+"""Where the functions of :mod:`~metadata.placement.blocks` run: here, or wherever another backend keeps its blocks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse  # type: ignore[import-untyped]
+
+from metadata.placement import blocks
+from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
+
+T = TypeVar("T")
+FEW = 0.3
+"""Share of endpoints up to which it pays to look only at the sets of those that moved."""
+
+
+class Backend(Protocol):
+    """All subscription sets of an instance, in blocks. Every method blocks until the sum over the blocks is there.
+
+    Sums are exact, so that backends agree bit for bit however they share the sets out.
+    """
+
+    @property
+    def endpoints(self) -> int:
+        """E: pins are below it."""
+
+    def fan_out(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`blocks.fan_out`."""
+
+    def needed(self, load: Floats, most: float) -> Ints:
+        """Sum of :func:`blocks.needed`."""
+
+    def lonely(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`blocks.lonely`."""
+
+    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
+        """Sum of :func:`blocks.affinity`. The caller does not write to it."""
+
+    def begin_level(self, group: Parts) -> None:
+        """Make :func:`blocks.regrouped` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
+
+    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
+        """Sum of :func:`blocks.gains` over the blocks of this level."""
+
+    def end_levels(self) -> None:
+        """No more levels for now: free what they took."""
+
+    def pairs(self, longest: int) -> int:
+        """Sum of :func:`blocks.pairs`."""
+
+    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
+        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
+
+    def contracted(self, label: Parts, count: int) -> Block:
+        """The blocks of :func:`blocks.contracted`, through :func:`blocks.merged`."""
+
+
+class NumpyBackend:
+    """Blocks in this process, one after the other: memory beyond the sets themselves is that of one block."""
+
+    def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
+        self._blocks = list(parts)
+        self._level: list[Block] = []
+        self._index: list[tuple[Ints, Ints]] = []
+        self.endpoints = endpoints
+        self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
+
+    def fan_out(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: blocks.fan_out(block, part, k), np.zeros(k + 1, np.int64))
+
+    def needed(self, load: Floats, most: float) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: blocks.needed(block, load, most), np.zeros(2, np.int64))
+
+    def lonely(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: blocks.lonely(block, part, k), np.zeros(self.endpoints, np.int64))
+
+    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
+        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
+        before, total = self._last.get((k, sharpness), (None, None))
+        if before is not None and total is not None and (moved := before != part).sum() <= FEW * part.size:
+            some = blocks.joined(list(self._sets_with(np.flatnonzero(moved))))
+            total = total + blocks.affinity(some, part, k, sharpness, before)
+        else:
+            total = self._sum(lambda block: blocks.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
+        self._last[k, sharpness] = part.copy(), total
+        return total
+
+    def _sets_with(self, moved: Ints) -> Iterator[Block]:
+        """The sets that have an endpoint among those ``moved``."""
+        self._index = self._index or [blocks.sets_of(block, self.endpoints) for block in self._blocks]
+        for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
+            yield blocks.sets_with(block, starts, rows, moved)
+
+    def begin_level(self, group: Parts) -> None:
+        """See :class:`Backend`."""
+        self._level = [blocks.regrouped(block, group) for block in self._blocks]
+
+    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
+        """See :class:`Backend`."""
+        return sum((blocks.gains(block, side) for block in self._level), np.zeros(side.size))
+
+    def end_levels(self) -> None:
+        """See :class:`Backend`."""
+        self._level = []
+
+    def pairs(self, longest: int) -> int:
+        """See :class:`Backend`."""
+        return sum(blocks.pairs(block, longest) for block in self._blocks)
+
+    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
+        """See :class:`Backend`."""
+        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
+        return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
+
+    def contracted(self, label: Parts, count: int) -> Block:
+        """See :class:`Backend`."""
+        return blocks.merged((blocks.contracted(block, label, count) for block in self._blocks), count)
+
+    def _sum(self, run: Callable[[Block], T], start: T) -> T:
+        for block in self._blocks:
+            start = start + run(block)  # type: ignore[operator]
+        return start

@@ -1,0 +1,75 @@
+"""What a placement costs: load of servers, fan-out of clients, and the total that a plan minimises."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metadata.costs import Costs
+from metadata.placement.backend import Backend
+from metadata.placement.blocks import Floats, Ints, Mask, Parts, summed
+from metadata.placement.instance import Instance
+
+
+def loads(instance: Instance, costs: Costs) -> Floats:
+    """Load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
+    return instance.expected * (costs.update_us + costs.delivery_us * instance.subscribers)
+
+
+def load_of_parts(load: Floats, part: Parts, k: int) -> Floats:
+    """Load of each of ``k`` parts, endpoints without a part (hot ones) left out."""
+    placed = part >= 0
+    return summed(part[placed], load[placed], k)
+
+
+def balance(load: Floats, part: Parts, k: int) -> float:
+    """Largest load of a part over the mean: 1 is perfect. 1 when nothing is loaded."""
+    of_parts = load_of_parts(load, part, k)
+    mean = float(of_parts.mean())
+    return float(of_parts.max()) / mean if mean > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """How many servers a client needs, over all clients by the time that they are connected."""
+
+    mean: float
+    p99: int
+    total: float
+    """Sum of weight * fan-out: upstream connections, in the unit of the weights."""
+
+
+def fan_out(backend: Backend, part: Parts, k: int) -> FanOut:
+    """Fan-out of a placement on ``k`` servers. A client of hot endpoints alone has one."""
+    return summarised(backend.fan_out(part, k))
+
+
+def summarised(weight: Ints) -> FanOut:
+    """From the weight of the sets that meet 0, 1, ... parts (:meth:`Backend.fan_out`)."""
+    weight = weight.copy()
+    weight[1] += weight[0]
+    weight[0] = 0
+    clients = int(weight.sum())
+    if clients == 0:
+        return FanOut(0.0, 0, 0.0)
+    total = int((weight * np.arange(weight.size)).sum())
+    return FanOut(total / clients, int(np.searchsorted(np.cumsum(weight), 0.99 * clients)), float(total))
+
+
+def added_load(instance: Instance, costs: Costs, hot: Mask, servers: int) -> float:
+    """What it adds that every server consumes the ``hot`` endpoints, as a share of the whole load."""
+    whole = float(loads(instance, costs).sum())
+    return float(instance.expected[hot].sum()) * costs.update_us * (servers - 1) / whole if whole > 0 else 0.0
+
+
+def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, servers: int) -> float:
+    """J in microseconds a second, without the deliveries, which no placement changes.
+
+    a sum lambda_e (1 + (S - 1) [e hot]) + kappa * ``connections``, the mean number of upstream connections.
+    """
+    consumed = float(instance.expected.sum()) + float(instance.expected[hot].sum()) * (servers - 1)
+    return costs.update_us * consumed + costs.connection_us_per_s * connections
+
+
+def connections(instance: Instance, found: FanOut) -> float:
+    """Mean number of upstream connections: of ``found``, whose weights are in the unit of the blocks."""
+    return found.mean * float(instance.weight.sum()) / instance.seconds

@@ -1,0 +1,87 @@
+"""What is planned for, and what the search has in view because of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from metadata.costs import Costs
+from metadata.placement.backend import Backend
+from metadata.placement.baselines import lpt
+from metadata.placement.blocks import Floats, Mask
+from metadata.placement.instance import Instance
+from metadata.placement.objective import added_load, load_of_parts, loads
+from metadata.placement.ranges import server_of_leaf
+from metadata.placement.refine import View
+
+LEAF_WORTH: Final = 0.25
+"""Weight of the fan-out over single leaves: it is what numbers of servers that nobody planned are like."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is planned for."""
+
+    servers: tuple[int, ...]
+    """Every number of servers that there is to be; ascending is not needed."""
+    seed: int = 0
+    epsilon: float = 0.05
+    """The fullest server may have this share more than the mean, without hot endpoints."""
+    partitions: int | None = None
+    """Chosen by the load when it is None."""
+    least_partitions: int = 1
+    """What the topic has: it can only grow."""
+    hot_budget: float = 0.005
+    """Share of the whole load that hot endpoints may add."""
+    movement_budget: float | None = None
+    """Share of the subscriptions that may move; None for any."""
+    horizon_s: float = 86_400.0
+    """For how long a plan will hold: what a move costs is spread over it."""
+    reference: bool = False
+    """Whether the report compares with Mt-KaHyPar, if it is installed: it takes longer than the plan."""
+
+    def __post_init__(self) -> None:
+        if not self.servers or min(self.servers) < 1:
+            raise ValueError("servers: at least one number of servers, and none below 1")
+        if self.partitions is not None and self.partitions < self.least_partitions:
+            raise ValueError(f"partitions: a topic of {self.least_partitions} cannot shrink")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is solved: all that a plan depends on but what is there already."""
+
+    instance: Instance
+    backend: Backend
+    """Of the sets of the instance."""
+    costs: Costs
+    options: Options
+
+    @property
+    def most(self) -> int:
+        """The largest planned number of servers."""
+        return max(self.options.servers)
+
+    def load(self, hot: Mask) -> Floats:
+        """The load of each endpoint, none of those that are hot."""
+        return np.where(hot, 0.0, loads(self.instance, self.costs))
+
+    def added_load(self, hot: Mask) -> float:
+        """What ``hot`` endpoints add with the largest planned number of servers, as a share of the whole load."""
+        return added_load(self.instance, self.costs, hot, self.most)
+
+
+def views_of(load: Floats, leaves: int, options: Options) -> list[View]:
+    """What the search has in view: every planned number of servers, and the leaves as if each were a server.
+
+    A leaf has no more than its share, unless endpoints are too heavy for that, or a server has so few leaves that they
+    must have more.
+    """
+    whole, planned = float(load.sum()), sorted({min(each, leaves) for each in options.servers})
+    most = {each: (1 + options.epsilon) * whole / each for each in planned}
+    views = [View(server_of_leaf(leaves, each), each, most[each], 1 / len(planned)) for each in planned]
+    if leaves in planned:
+        return views
+    packed = float(load_of_parts(load, lpt(load, leaves), leaves).max())
+    of_leaf = max(packed, *(most[each] / (leaves // each) for each in planned))
+    return [*views, View(np.arange(leaves, dtype=np.int32), leaves, of_leaf, LEAF_WORTH)]

@@ -1,0 +1,188 @@
+"""Local search: moves single endpoints (or clusters) between leaves, for all planned numbers of servers at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from metadata.placement.backend import Backend
+from metadata.placement.blocks import Floats, Ints, Parts, summed
+
+TRIED: Final = 0.1
+"""Share of the vertices that are tried in a round, the most promising first: gains change as others move."""
+FEWEST: Final = 1e-3
+"""Share of the vertices below which the search has converged."""
+LEAST: Final = 1e-9
+"""Gains and loads below it are none."""
+ROUNDING: Final = 1e-9
+KICKS: Final = (1.1, 1.05, 1.02)
+"""Room of the local searches after the first one, as multiples of what there is."""
+_BARRED: Final = -1e18
+
+
+@dataclass(frozen=True)
+class View:
+    """One planned number of servers: where leaves are then, and what must hold."""
+
+    server: Parts
+    """Of each leaf."""
+    servers: int
+    most: float
+    """Load of a server that no move may exceed."""
+    worth: float = 1.0
+    """Weight of this view's fan-out in the sum over all views."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What may move away from ``start``: at most ``budget`` of the sum of ``cost``, of endpoints."""
+
+    start: Parts
+    cost: Floats
+    budget: float
+    price: float = 0.0
+    """Gain that one unit of cost must bring, unless it moves off an overloaded server."""
+
+    def spent(self, part: Parts) -> float:
+        """Cost of what is elsewhere in ``part``."""
+        return float(self.cost[part != self.start].sum())
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """The best move of each of the ``vertices`` that are tried, in the order in which they are."""
+
+    vertices: Ints
+    leaf: Ints
+    gain: Floats
+
+
+def objective(backend: Backend, part: Parts, views: Sequence[View]) -> float:
+    """Sum of the fan-out over all views, by their worth: what the search makes small."""
+    total = 0.0
+    for view in views:
+        weight = backend.fan_out(_server(part, view), view.servers)
+        total += view.worth * float((weight * np.arange(view.servers + 1)).sum())
+    return total
+
+
+def excess(load: Floats, part: Parts, views: Sequence[View]) -> float:
+    """By how much the fullest server of any view exceeds what it may have, as a share of that: 0 when all hold."""
+    return max(0.0, *(float(_filled(load, part, view).max()) / max(view.most, LEAST) - 1 - ROUNDING for view in views))
+
+
+def refined(
+    backend: Backend,
+    load: Floats,
+    part: Parts,
+    views: Sequence[View],
+    *,
+    rounds: int = 20,
+    sharpness: int = 1,
+    movement: Movement | None = None,
+) -> Parts:
+    """A better placement near ``part``: greedy moves by their p-fan-out gain (SHP, VLDB'17, equation 2, k-way).
+
+    p = 1 - 2**-``sharpness``: at 1 the search looks ahead, at 4 a gain is nearly one of fan-out itself. Endpoints on
+    overloaded servers move first, even at a loss; no move overloads one. Vertices with a negative part stay.
+    """
+    part = part.copy()
+    for _ in range(rounds):
+        wishes = _wishes(backend, load, part, views, sharpness=sharpness, movement=movement)
+        if _move(wishes, load, part, views, movement) < FEWEST * part.size:
+            break
+    return part
+
+
+def kicked(
+    backend: Backend,
+    load: Floats,
+    part: Parts,
+    views: Sequence[View],
+    movement: Movement | None = None,
+) -> Parts:
+    """The best of some local searches, each from where the last one ended, with more room for a while.
+
+    At its end a search is stuck against full servers: with more room (:data:`KICKS`) it goes on, and what is too much
+    then moves back at the least loss.
+    """
+    best = part = refined(backend, load, part, views, movement=movement)
+    least = (excess(load, best, views), objective(backend, best, views))
+    for kick in KICKS:
+        part = refined(backend, load, part, [replace(view, most=view.most * kick) for view in views], movement=movement)
+        for sharpness in (1, 2):
+            part = refined(backend, load, part, views, sharpness=sharpness, movement=movement)
+        found = (excess(load, part, views), objective(backend, part, views))
+        if found < least:
+            best, least = part, found
+    return best
+
+
+def _server(part: Parts, view: View) -> Parts:
+    return np.where(part < 0, part, view.server[part]).astype(np.int32)
+
+
+def _filled(load: Floats, part: Parts, view: View) -> Floats:
+    placed = part >= 0
+    return summed(view.server[part[placed]], load[placed], view.servers)
+
+
+def _wishes(
+    backend: Backend, load: Floats, part: Parts, views: Sequence[View], *, sharpness: int, movement: Movement | None
+) -> _Wishes:
+    """What every vertex gains on its best leaf, of those that have room in all views."""
+    placed = np.flatnonzero(part >= 0)
+    weight, at = load[placed], part[placed]
+    gain = np.zeros((placed.size, views[0].server.size))
+    over = np.zeros(placed.size, np.bool_)
+    for view in views:
+        own, filled = view.server[at], _filled(load, part, view)
+        spread = backend.affinity(_server(part, view), view.servers, sharpness)[placed]
+        here = (np.arange(placed.size), own)
+        stays = spread[here] * 2.0**sharpness
+        of_server = (stays[:, None] - spread) * view.worth
+        of_server[filled + weight[:, None] > view.most] = _BARRED
+        of_server[here] = 0.0
+        gain += of_server[:, view.server]
+        over |= (filled > view.most)[own]
+    gain[np.arange(placed.size), at] = 2 * len(views) * _BARRED
+    leaf = gain.argmax(1)
+    best = gain[np.arange(placed.size), leaf]
+    cost = np.maximum(movement.cost[placed], 1) if movement else np.ones(placed.size)
+    wanted = best > (np.maximum(cost * movement.price, LEAST) if movement else LEAST)
+    # What moves off a full server loses little for its load; where moves are dear, it has much load for its cost.
+    relief = weight / cost if movement else best / np.maximum(weight, LEAST)
+    if movement and over.any():
+        wanted &= over
+    order = np.lexsort((-np.where(over, relief, best / cost), ~over))
+    possible = (best > _BARRED / 2) & (wanted | over)
+    order = order[possible[order]][: int(TRIED * placed.size) + 50]
+    return _Wishes(placed[order], leaf[order], np.where(wanted, best, 0.0)[order])
+
+
+def _move(wishes: _Wishes, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None) -> int:
+    """Fulfil the ``wishes`` in ``part`` one by one, as far as loads and budget allow. Returns how many."""
+    maps = [(_filled(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
+    spent, moved = movement.spent(part) if movement else 0.0, 0
+    rows = zip(wishes.vertices.tolist(), wishes.leaf.tolist(), wishes.gain.tolist(), strict=True)
+    for vertex, to, gain in rows:
+        at, weight = int(part[vertex]), float(load[vertex])
+        crossed = [(filled, of[at], of[to], most) for filled, of, most in maps if of[at] != of[to]]
+        if any(filled[new] + weight > most for filled, _, new, most in crossed):
+            continue
+        if gain <= 0 and not any(filled[old] > most for filled, old, _, most in crossed):
+            continue
+        if movement:
+            extra = float(movement.cost[vertex]) * (
+                int(to != movement.start[vertex]) - int(at != movement.start[vertex])
+            )
+            if spent + extra > movement.budget:
+                continue
+            spent += extra
+        for filled, old, new, _ in crossed:
+            filled[old] -= weight
+            filled[new] += weight
+        part[vertex] = to
+        moved += 1
+    return moved

@@ -1,0 +1,164 @@
+"""``make bench-placement``: how good plans are on made traffic, how long they take, and what they are compared with.
+
+Instances (tests/support/instances.py): A has 10,000 endpoints, 100,000 clients and communities; B is ten times as
+large; Z has no communities, only Zipf's popularity; drift replaces 15 % of the clients of A. Deterministic but for the
+times. ``QUICK=1`` leaves out B.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from metadata.costs import Costs
+from metadata.placement.backend import NumpyBackend
+from metadata.placement.instance import Instance
+from metadata.placement.objective import fan_out
+from metadata.placement.options import Options
+from metadata.placement.planner import Outcome, plan
+from metadata.placement.ranges import laid_out
+from metadata.placement.reference import mt_kahypar
+from tests.bench.figures import Goal
+from tests.bench.report import Report
+from tests.support.instances import OTHER, A, B, Population, Z, drifted, population
+
+WRITTEN: Final = Path("build/bench/placement.json")
+QUICK: Final = bool(os.environ.get("QUICK"))
+COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
+"""Connections are dear, so that the hot set is as large as its budget."""
+HOT: Final = 0.005
+DRIFT: Final = 0.15
+MOVED: Final = 0.01
+EVEN: Final = 1.05 + 1e-6
+NAMES: Final = ("plan", "current", "murmur2", "round_robin", "random", "lpt", "mt_kahypar", "bounds")
+
+
+@dataclass
+class Bench:
+    """One run: rows for people, figures and goals for the file."""
+
+    report: Report
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    goals: list[Goal] = field(default_factory=list)
+
+    def planned(self, name: str, run: Callable[[], Outcome]) -> Outcome:
+        """One plan, timed."""
+        self.report.step(name)
+        cpu, wall = time.process_time(), time.monotonic()
+        outcome = run()
+        spent = {"cpu_s": round(time.process_time() - cpu, 2), "wall_s": round(time.monotonic() - wall, 2)}
+        self.figures[name] = {**spent, **outcome.report}
+        for servers, figures in outcome.report["servers"].items():
+            for each in NAMES:
+                if each in figures:
+                    known = {key: value for key, value in figures[each].items() if key != "connections"}
+                    self.rows[f"{name}, {servers} servers: {each}"] = known
+        self.rows[f"{name}: the search itself"] = spent
+        return outcome
+
+    def goal(self, name: str, unit: str, bound: float, measured: float) -> None:
+        """A goal, and what was measured."""
+        self.goals.append(Goal(name, unit, bound, round(measured, 4)))
+
+    def judge(self, name: str, servers: int, fan_out_goal: float) -> None:
+        """Fan-out and balance of a plan on ``servers`` against their goals."""
+        figures = self.figures[name]["servers"][str(servers)]["plan"]
+        self.goal(f"{name}, {servers} servers: fan-out", "servers", fan_out_goal, figures["fan_out"])
+        self.goal(f"{name}, {servers} servers: max/mean load", "x", EVEN, figures["max_over_mean_load"])
+
+
+def plain_a(bench: Bench, instance: Instance) -> Outcome:
+    """A on 16 servers, without hot endpoints; and Mt-KaHyPar, where it is installed."""
+    name = "A"
+    options = Options(servers=(16,), partitions=16, hot_budget=0.0)
+    outcome = bench.planned(name, lambda: plan(instance, options, COSTS))
+    bench.judge(name, 16, 2.70)
+    bench.goal("A: CPU time of the driver", "s", 5.0, bench.figures[name]["cpu_s"])
+    bench.report.step("Mt-KaHyPar on A")
+    load = instance.rate * (COSTS.update_us + COSTS.delivery_us * instance.subscribers)
+    wall = time.monotonic()
+    if (part := mt_kahypar(instance, load, 16, options.epsilon, seed=42)) is not None:
+        found = fan_out(NumpyBackend(instance.blocks(), load.size), part, 16)
+        bench.figures["A: Mt-KaHyPar"] = {"fan_out": found.mean, "wall_s": round(time.monotonic() - wall, 2)}
+        bench.rows["A, 16 servers: mt_kahypar"] = {"fan_out": found.mean, "fan_out_p99": found.p99}
+        ours = bench.figures[name]["servers"]["16"]["plan"]["fan_out"]
+        bench.goal("A: fan-out over Mt-KaHyPar's", "x", 1.05, ours / found.mean)
+    return outcome
+
+
+def several(bench: Bench, instance: Instance) -> None:
+    """A planned for 4, 8 and 16 servers at the same time; the number of partitions is chosen."""
+    name = "A for 4, 8 and 16"
+    options = Options(servers=(4, 8, 16), hot_budget=0.0, least_partitions=24)
+    bench.planned(name, lambda: plan(instance, options, COSTS))
+    bench.judge(name, 16, 2.70)
+
+
+def hot(bench: Bench, name: str, instance: Instance, bound: float) -> None:
+    """With a hot set that adds at most half a percent of the load."""
+    options = Options(servers=(16,), partitions=16, hot_budget=HOT)
+    bench.planned(name, lambda: plan(instance, options, COSTS))
+    bench.judge(name, 16, bound)
+    bench.goal(f"{name}: added load", "of the load", HOT, bench.figures[name]["hot"]["added_load"])
+
+
+def drift(bench: Bench, before: Population, current: Outcome) -> None:
+    """Clients with other interests come: the placement of A is kept, mended, or made anew."""
+    instance = drifted(before, population(OTHER), DRIFT).instance()
+    options = Options(servers=(16,), least_partitions=16, hot_budget=0.0, movement_budget=MOVED)
+    name = "A after drift, warm start"
+    bench.planned(name, lambda: plan(instance, options, COSTS, current.placement))
+    figures = bench.figures[name]
+    bench.goal("drift: max/mean load after the warm start", "x", EVEN, _of_plan(figures, "max_over_mean_load"))
+    bench.goal("drift: subscriptions moved", "share", MOVED, figures["moved"]["plan"]["subscriptions"])
+    free = Options(servers=(16,), partitions=16, hot_budget=0.0)
+    again = bench.planned("A after drift, made anew", lambda: plan(instance, free, COSTS))
+    moved = laid_out(again.placement, 16, 16) != current.placement
+    share = float(instance.subscribers[moved].sum() / instance.subscribers.sum())
+    bench.figures["A after drift, made anew"]["moved"]["plan"]["subscriptions"] = round(share, 4)
+
+
+def _of_plan(figures: dict[str, Any], what: str) -> float:
+    return float(figures["servers"]["16"]["plan"][what])
+
+
+def large(bench: Bench) -> None:
+    """B as 48 partitions on 48 servers."""
+    name = "B"
+    instance = population(B).instance()
+    options = Options(servers=(48,), partitions=48, hot_budget=0.0)
+    bench.planned(name, lambda: plan(instance, options, COSTS))
+    bench.judge(name, 48, 2.90)
+
+
+def main() -> int:
+    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
+    with Report(9 - QUICK) as report, np.errstate(all="raise", under="ignore"):
+        bench = Bench(report)
+        report.step("making A and Z")
+        population_a = population(A)
+        a, z = population_a.instance(), population(Z).instance()
+        placed = plain_a(bench, a)
+        several(bench, a)
+        hot(bench, "A with hot endpoints", a, 1.95)
+        hot(bench, "Z with hot endpoints", z, 2.6)
+        drift(bench, population_a, placed)
+        if not QUICK:
+            large(bench)
+    report.rows("Placements", bench.rows)
+    report.goals(bench.goals)
+    result = {"figures": bench.figures, "goals": [each.as_json() for each in bench.goals]}
+    WRITTEN.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    print(f"written: {WRITTEN}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

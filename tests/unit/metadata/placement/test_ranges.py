@@ -1,0 +1,31 @@
+"""Leaves in ranges, against the assignor that the bridges use."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+from metadata.placement.ranges import laid_out, server_of_leaf
+
+
+class _Cluster:
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def partitions_for_topic(self, _: str) -> set[int]:
+        return set(range(self._partitions))
+
+
+@pytest.mark.parametrize(("leaves", "servers"), [(48, 16), (48, 5), (7, 3), (3, 5), (1, 1), (60, 7)])
+def test_a_server_has_the_leaves_that_the_range_assignor_gives_it(leaves: int, servers: int) -> None:
+    members = {f"server-{each:03}": RangePartitionAssignor.metadata(["t"]) for each in range(servers)}
+    found = RangePartitionAssignor.assign(cast("Any", _Cluster(leaves)), members)
+    of_leaf = server_of_leaf(leaves, servers)
+    for number, member in enumerate(sorted(members)):
+        given = [leaf for _, each in found[member].assignment for leaf in each]
+        assert given == np.flatnonzero(of_leaf == number).tolist()
+
+
+def test_hot_endpoints_have_no_server() -> None:
+    assert laid_out(np.array([0, -1, 3, 2], np.int32), 4, 2).tolist() == [0, -1, 1, 1]

@@ -10,32 +10,33 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy faults docs lock clean \
-  install install-test page client-test chromium kafka nginx
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement faults docs lock clean \
+  install install-test install-spark page client-test chromium kafka nginx spark
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
+	@echo "make spark    installs what the pipeline needs (diem pipeline)"
 	@echo "also: check unit contract integration e2e client-test bench-NAME faults MODE=... docs lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
 
-test: install-test page chromium kafka nginx
+test: install-test page chromium kafka nginx spark
 	@$(MAKE) --no-print-directory check client-test
 	@$(PYTEST) tests
 
-quick: install-test page chromium kafka nginx
+quick: install-test page chromium kafka nginx spark
 	@$(MAKE) --no-print-directory check
 	@$(PYTEST) tests/unit tests/contract tests/e2e/test_story.py
 
-check: install-test
+check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4 && $(VENV)/bin/lint-imports >/dev/null
 	@$(VENV)/bin/mypy
 
-unit contract integration e2e: install-test
+unit contract integration e2e: install-test install-spark
 	@$(PYTEST) tests/$@
 
 e2e: page chromium
@@ -61,6 +62,15 @@ bench-shares: install-test
 bench-proxy: install-test
 	@$(PY) -m tests.bench.proxy
 
+bench-traffic: install-test
+	@$(PY) -m tests.bench.traffic
+
+bench-cost: install-test install-spark
+	@$(PY) -m tests.bench.cost
+
+bench-placement: install-test install-spark
+	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.placement
+
 bench: bench-fanout bench-convergence
 
 MODE ?= single
@@ -74,6 +84,7 @@ docs: install
 
 install: $(VENV)/.run
 install-test: $(VENV)/.test
+install-spark: $(VENV)/.spark
 page: $(PAGE)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
@@ -88,6 +99,11 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	@echo "Installing test packages (once) ..."
 	@$(PIP) -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.run requirements/spark.txt
+	@echo "Installing Spark (once) ..."
+	@$(PIP) -r requirements/spark.txt
 	@touch $@
 
 client/node_modules/.installed: client/package-lock.json client/package.json
@@ -107,12 +123,16 @@ kafka: install
 	@deploy/java.sh
 	@$(PY) -m deploy.kafka --prepare
 
+spark: install-spark
+	@deploy/java.sh
+	@$(PY) -m deploy.spark
+
 nginx:
 	@deploy/nginx.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
-	@for name in "run --extra build --extra kafka" "test --extra build --extra kafka --extra test" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra kafka" "test --extra build --extra kafka --extra test" "spark --extra plan --extra spark" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 

@@ -43,6 +43,11 @@ class Terminal:
         self._out = plain_console()
         self._err = plain_console(stderr=True)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether bars are drawn."""
+        return not self._quiet and self._out.is_terminal
+
     def say(self, text: str) -> None:
         """Say something that is going well."""
         if not self._quiet:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from deploy.jars import alone
 from deploy.kafka import brokers, java, processes
-from deploy.kafka.jars import alone
 
 _STARTED_WITHIN_S: Final = 60.0
 _WRITTEN_WITHIN_S: Final = 60.0

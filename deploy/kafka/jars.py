@@ -1,142 +1,28 @@
-"""The jars of the local Kafka: named and checksummed in `jars.lock`, downloaded once, kept in a cache directory."""
+"""The jars of the local Kafka: named and checksummed in `jars.lock`."""
 
-import fcntl
-import hashlib
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from diem.errors import DiemError
+from deploy.jars import Fetch, JarSet, JarsUnavailable, Progress, fetch, locked
+
+__all__ = ["LOCK", "VERSION", "JarsUnavailable", "Progress", "cache_directory", "fetch", "locked", "prepare"]
 
 VERSION: Final = "4.4.0"
 """Of Kafka."""
 LOCK: Final = Path(__file__).with_name("jars.lock")
 
-Progress = Callable[[int, int], None]
-"""Called with how many jars are there and how many there will be."""
-Fetch = Callable[[str, Path], Path]
-"""Downloads the jar of a coordinate somewhere below an empty directory and returns where; raises `JarsUnavailable`."""
-
-
-class JarsUnavailable(DiemError):
-    """The jars are not in the cache and cannot be had now."""
-
-    retriable = True
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-    def __str__(self) -> str:
-        return f"the jars of the local Kafka are not available: {self.reason}; --bootstrap-servers does without them"
-
-
-class Jar(NamedTuple):
-    """One line of the lock file."""
-
-    coordinate: str
-    """`group:artifact:version`."""
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """Its file name in the cache: with the group, so that two artifacts of one name do not meet."""
-        return f"{self.coordinate.replace(':', '-')}.jar"
-
-    def is_intact(self, path: Path) -> bool:
-        """Whether the file is there and is this jar."""
-        try:
-            with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
-        except OSError:
-            return False
-
-
-def locked(text: str) -> tuple[Jar, ...]:
-    """Parse a lock file: `coordinate sha256` on each line that is no comment."""
-    lines = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    return tuple(Jar(coordinate, sha256) for coordinate, sha256 in lines)
-
-
-def cache_directory() -> Path:
-    """Return where the jars are kept: below XDG_CACHE_HOME, else below `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored.
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "diem" / f"kafka-{VERSION}"
-
-
-def fetch(coordinate: str, scratch: Path) -> Path:
-    """Download one jar through jgo, which knows the registry; nothing is written outside of `scratch`."""
-    try:
-        from jgo.maven import MavenContext  # noqa: PLC0415  # only who has no jars yet needs it
-    except ImportError:
-        raise JarsUnavailable("they are downloaded with jgo, which is not installed (pip install jgo)") from None
-    group, artifact, version = coordinate.split(":")
-    try:
-        found = MavenContext(repo_cache=scratch).project(group, artifact).at_version(version).artifact().resolve()
-    except OSError as error:  # what requests raises is one, too
-        raise JarsUnavailable(f"{coordinate} cannot be downloaded ({_short(error)})") from error
-    except RuntimeError as error:
-        raise JarsUnavailable(f"{coordinate} is not in the registry") from error
-    return Path(found)
-
 
 def prepare(
     progress: Progress = lambda _there, _total: None, *, directory: Path | None = None, fetch: Fetch = fetch
 ) -> tuple[Path, ...]:
-    """Return the class path, downloading what is missing or broken; waits for another process that downloads.
-
-    The order is always the same: an archive of classes fits one order only.
-
-    Raises:
-        JarsUnavailable: no network, a wrong checksum, or a cache that cannot be written. What was complete is kept.
-    """
-    directory = directory or cache_directory()
-    jars = locked(LOCK.read_text(encoding="utf-8"))
-    paths = tuple(sorted(directory / jar.file for jar in jars))
-    if _missing(jars, directory):
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with alone(directory):
-                _download(jars, directory, progress, fetch)
-        except OSError as error:
-            raise JarsUnavailable(f"{directory} cannot be written ({_short(error)})") from error
-    return paths
+    """Return the class path; see :meth:`deploy.jars.JarSet.prepare`."""
+    return _jars().prepare(progress, directory=directory, fetch=fetch)
 
 
-@contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Hold the directory against other processes; the system gives it free when this one dies."""
-    with (directory / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def cache_directory() -> Path:
+    """Return where the jars are kept."""
+    return _jars().cache_directory()
 
 
-def _missing(jars: tuple[Jar, ...], directory: Path) -> list[Jar]:
-    return [jar for jar in jars if not jar.is_intact(directory / jar.file)]
-
-
-def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch: Fetch) -> None:
-    missing = _missing(jars, directory)  # again: another process may have done it meanwhile
-    scratch = directory / "partial"
-    for number, jar in enumerate(missing):
-        progress(len(jars) - len(missing) + number, len(jars))
-        shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left behind, too
-        scratch.mkdir()
-        try:
-            found = fetch(jar.coordinate, scratch)
-            if not jar.is_intact(found):
-                raise JarsUnavailable(f"{jar.coordinate} was downloaded with a wrong checksum")
-            found.replace(directory / jar.file)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    progress(len(jars), len(jars))
-
-
-def _short(error: OSError) -> str:
-    """Return the kind of error in a word or two: what a connection fails with otherwise fills half a screen."""
-    return error.strerror or type(error).__name__
+def _jars() -> JarSet:
+    return JarSet(f"kafka-{VERSION}", LOCK, "the local Kafka", "--bootstrap-servers does without them")

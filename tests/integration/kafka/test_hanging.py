@@ -14,8 +14,8 @@ from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from services.data.publisher import Publisher
-from tests.integration.kafka.test_publisher import MemoryStore, publishing
 from tests.support.bridging import Heard, bridging
+from tests.support.published import MemoryStore, publishing
 
 WITHIN = 12.0
 """Seconds: 2 until the cluster gives the broker up, 2 until we ask who leads, and patience."""

@@ -1,0 +1,162 @@
+"""Jars that are named and checksummed in a lock file: downloaded once, kept in a cache directory."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from diem.errors import DiemError
+
+Progress = Callable[[int, int], None]
+"""Called with how many jars are there and how many there will be."""
+Fetch = Callable[[str, Path], Path]
+"""Downloads the jar of a coordinate somewhere below an empty directory and returns where; raises `JarsUnavailable`."""
+
+
+class JarsUnavailable(DiemError):
+    """The jars are not in the cache and cannot be had now."""
+
+    retriable = True
+
+    def __init__(self, reason: str, of: str = "", advice: str = "") -> None:
+        self.reason = reason
+        self.of = of
+        self.advice = advice
+        super().__init__(reason, of, advice)
+
+    def __str__(self) -> str:
+        of, advice = f" of {self.of}" if self.of else "", f"; {self.advice}" if self.advice else ""
+        return f"the jars{of} are not available: {self.reason}{advice}"
+
+
+class Jar(NamedTuple):
+    """One line of the lock file."""
+
+    coordinate: str
+    """`group:artifact:version`."""
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its file name in the cache: with the group, so that two artifacts of one name do not meet."""
+        return f"{self.coordinate.replace(':', '-')}.jar"
+
+    def is_intact(self, path: Path) -> bool:
+        """Whether the file is there and is this jar."""
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        except OSError:
+            return False
+
+
+def locked(text: str) -> tuple[Jar, ...]:
+    """Parse a lock file: `coordinate sha256` on each line that is no comment."""
+    lines = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return tuple(Jar(coordinate, sha256) for coordinate, sha256 in lines)
+
+
+def fetch(coordinate: str, scratch: Path) -> Path:
+    """Download one jar through jgo, which knows the registry; nothing is written outside of `scratch`."""
+    try:
+        from jgo.maven import MavenContext  # noqa: PLC0415  # only who has no jars yet needs it
+    except ImportError:
+        raise JarsUnavailable("they are downloaded with jgo, which is not installed (pip install jgo)") from None
+    group, artifact, version = coordinate.split(":")
+    try:
+        found = MavenContext(repo_cache=scratch).project(group, artifact).at_version(version).artifact().resolve()
+    except OSError as error:  # what requests raises is one, too
+        raise JarsUnavailable(f"{coordinate} cannot be downloaded ({_short(error)})") from error
+    except RuntimeError as error:
+        raise JarsUnavailable(f"{coordinate} is not in the registry") from error
+    return Path(found)
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """The jars of one lock file."""
+
+    name: str
+    """Of their directory in the cache: the program and its version."""
+    lock: Path
+    of: str
+    """What they are the jars of, for messages."""
+    advice: str
+    """What to do without them."""
+
+    def cache_directory(self) -> Path:
+        """Return where the jars are kept: below XDG_CACHE_HOME, else below `~/.cache`."""
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        # The XDG specification has relative paths ignored.
+        root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+        return root / "diem" / self.name
+
+    def prepare(
+        self,
+        progress: Progress = lambda _there, _total: None,
+        *,
+        directory: Path | None = None,
+        fetch: Fetch = fetch,
+    ) -> tuple[Path, ...]:
+        """Return the jars, downloading what is missing or broken; waits for another process that downloads.
+
+        The order is always the same: an archive of classes fits one order only.
+
+        Raises:
+            JarsUnavailable: no network, a wrong checksum, or a cache that cannot be written. What was complete is kept.
+        """
+        try:
+            return self._prepare(progress, directory or self.cache_directory(), fetch)
+        except JarsUnavailable as error:
+            raise JarsUnavailable(error.reason, self.of, self.advice) from error
+
+    def _prepare(self, progress: Progress, directory: Path, fetch: Fetch) -> tuple[Path, ...]:
+        jars = locked(self.lock.read_text(encoding="utf-8"))
+        paths = tuple(sorted(directory / jar.file for jar in jars))
+        if _missing(jars, directory):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                with alone(directory):
+                    _download(jars, directory, progress, fetch)
+            except OSError as error:
+                raise JarsUnavailable(f"{directory} cannot be written ({_short(error)})") from error
+        return paths
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Hold the directory against other processes; the system gives it free when this one dies."""
+    with (directory / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _missing(jars: tuple[Jar, ...], directory: Path) -> list[Jar]:
+    return [jar for jar in jars if not jar.is_intact(directory / jar.file)]
+
+
+def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch: Fetch) -> None:
+    missing = _missing(jars, directory)  # again: another process may have done it meanwhile
+    scratch = directory / "partial"
+    for number, jar in enumerate(missing):
+        progress(len(jars) - len(missing) + number, len(jars))
+        shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left behind, too
+        scratch.mkdir()
+        try:
+            found = fetch(jar.coordinate, scratch)
+            if not jar.is_intact(found):
+                raise JarsUnavailable(f"{jar.coordinate} was downloaded with a wrong checksum")
+            found.replace(directory / jar.file)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    progress(len(jars), len(jars))
+
+
+def _short(error: OSError) -> str:
+    """Return the kind of error in a word or two: what a connection fails with otherwise fills half a screen."""
+    return error.strerror or type(error).__name__

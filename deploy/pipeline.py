@@ -1,0 +1,146 @@
+"""`diem pipeline`: finds what the pipeline needs, runs it, and says how far it is."""
+
+import asyncio
+import importlib.util
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from deploy.spark.jars import JARS
+from deploy.terminal import Terminal
+from metadata.jobs import behind, windows
+from metadata.jobs.ingest import Batch, ingest
+from metadata.jobs.logs import read_offsets
+from metadata.jobs.session import NoSpark, SparkOptions, scratch_folder, spark_opened
+from metadata.jobs.sources import FileSource, KafkaSource
+from metadata.jobs.warehouse import Warehouse
+from metadata.statistics.window import Window
+
+FOLDER: Final = "traffic"
+"""Of the state directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read."""
+
+    source: FileSource | KafkaSource
+    remove: bool
+    """Files that are read."""
+    follow_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to compute: a window, or the last one of a length."""
+
+    window: Window | int
+    name: str | None
+
+
+def warehouse(state_dir: Path) -> Warehouse:
+    """Return the warehouse of a state directory."""
+    return Warehouse(state_dir.absolute() / FOLDER / "warehouse")
+
+
+def run(
+    here: Warehouse, reading: Reading | None, wanted: Wanted | None, terminal: Terminal, *, memory: str, cores: int
+) -> None:
+    """Read, then compute.
+
+    Raises:
+        NoSpark: something is not installed.
+        SparkFailed: the JVM did not start, died, or could not read.
+        DiemError: anything else that a person can mend.
+    """
+    command = _java()
+    kafka = reading is not None and isinstance(reading.source, KafkaSource)
+    jars = JARS.prepare() if kafka else ()
+    with _terminated_as_interrupted(), scratch_folder() as scratch:
+        terminal.say("starting Spark")
+        with spark_opened(SparkOptions(scratch, memory, cores, jars, command)) as spark:
+            if reading is not None:
+                with _shown(here, reading, terminal) as on_batch:
+                    lines = ingest(
+                        spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove
+                    )
+                terminal.say(f"read {lines:,} lines of {reading.source.where}")
+            if wanted is not None:
+                window = wanted.window
+                if isinstance(window, int):
+                    window = windows.last_window(spark, here, window)
+                with terminal.counting("computing statistics"):
+                    folder = windows.compute(spark, here, window, wanted.name)
+                _say_statistics(folder, terminal)
+
+
+def _java() -> Path:
+    if importlib.util.find_spec("pyspark") is None:
+        raise NoSpark("pyspark is not installed")
+    try:
+        return java.find()
+    except NoJava as error:
+        raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
+
+
+@contextmanager
+def _shown(here: Warehouse, reading: Reading, terminal: Terminal) -> "Iterator[Callable[[Batch], None]]":
+    """Show a bar where there is an end to reach and a terminal, else a line for each batch."""
+    unread = unread_of(here, reading.source)
+    what = "files" if isinstance(reading.source, FileSource) else "records"
+    if unread.lost:
+        terminal.warn(f"{unread.lost:,} records were deleted by Kafka before they were read")
+    terminal.say(f"reading {unread.unread:,} {what} of {reading.source.where}")
+    if reading.follow_s is not None or not terminal.is_shown:
+        yield lambda batch: terminal.say(f"batch {batch.number}: {batch.lines:,} lines in {batch.seconds:.1f} s")
+        return
+    done = 0
+    with terminal.counting("reading") as show:
+        show(0, unread.unread)
+
+        def on_batch(batch: Batch) -> None:
+            nonlocal done
+            if isinstance(reading.source, FileSource):
+                done = unread.unread - unread_of(here, reading.source).unread
+            else:
+                done += batch.lines
+            show(done, max(done, unread.unread))
+
+        yield on_batch
+
+
+def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> behind.Behind:
+    """Return how much of a source is not read yet.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer.
+    """
+    checkpoint = here.checkpoint(source.name)
+    if isinstance(source, FileSource):
+        return behind.unread_files(source.folder, checkpoint)
+    from metadata.jobs import topic  # noqa: PLC0415  # its client is an extra
+
+    offsets = read_offsets(checkpoint).get(source.topic, {})
+    return asyncio.run(topic.unread_records(source.options, offsets))
+
+
+def _say_statistics(folder: Path, terminal: Terminal) -> None:
+    read = windows.read_window(folder)
+    terminal.say(f"statistics from {read['from']} to {read['to']}: {folder}")
+    counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
+    terminal.say("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite signal ends it as Ctrl-C does: with its JVM, and without leftovers."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,1 @@
+"""What Spark is run with on this machine."""

@@ -1,0 +1,27 @@
+"""`python -m deploy.spark` downloads what the pipeline's Kafka source needs; part of `make spark`, and never fails."""
+
+import sys
+
+from deploy.jars import JarsUnavailable
+from deploy.spark.jars import JARS
+
+
+def main() -> None:
+    """Say what is done, and in one line what could not be."""
+    try:
+        JARS.prepare(_say_progress)
+    except JarsUnavailable as error:
+        _say(str(error))
+
+
+def _say_progress(there: int, total: int) -> None:
+    if there == 0:
+        _say(f"Downloading Spark's connector to Kafka ({total} jars, once) ...")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""How much of a source is unread; needs no Spark."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from metadata.jobs.logs import read_files
+from metadata.jobs.sources import PATTERN
+
+
+class Behind(NamedTuple):
+    """What there is to read: files of a folder, or records of a topic."""
+
+    unread: int
+    lost: int = 0
+    """Records that the broker deleted before they were read."""
+
+
+def unread_files(folder: Path, checkpoint: Path) -> Behind:
+    """Return how many complete files are not read yet."""
+    return Behind(len(set(folder.glob(PATTERN)) - set(read_files(checkpoint))))

@@ -1,0 +1,134 @@
+"""Reads what is new of a source into the warehouse: one query that judges each line once and writes both tables.
+
+Exactly once whatever is killed: a batch is in the source's offsets before it is begun, and counts when the sink's log
+names its files; one that is repeated has the same lines.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from metadata.jobs.logs import read_files
+from metadata.jobs.rows import rows
+from metadata.jobs.session import SparkFailed
+from metadata.jobs.sources import Source
+from metadata.jobs.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_EVERY_S: Final = 0.25
+
+Progress = Callable[["Batch"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch that was committed."""
+
+    number: int
+    at: str
+    """When it was begun, ISO 8601."""
+    lines: int
+    seconds: float
+
+    @classmethod
+    def of(cls, progress: dict[str, Any]) -> "Batch":
+        """From Spark's report."""
+        seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+        return cls(progress["batchId"], progress["timestamp"], progress["numInputRows"], seconds)
+
+
+def ingest(
+    spark: "SparkSession",
+    source: Source,
+    warehouse: Warehouse,
+    on_batch: Progress = lambda _batch: None,
+    *,
+    follow_s: float | None = None,
+    remove: bool = False,
+) -> int:
+    """Read what is there, in batches, and return how many lines that were; hold the source while that goes on.
+
+    Args:
+        spark: a session.
+        source: where lines come from.
+        warehouse: where they go to.
+        on_batch: called with every batch that is committed.
+        follow_s: go on for ever, with a batch every so many seconds.
+        remove: remove files when they are read.
+
+    Raises:
+        Busy: another pipeline holds the source.
+        SparkFailed: it could not be read or written.
+    """
+    with warehouse.reading(source.name):
+        if remove:
+            remove_read(warehouse.checkpoint(source.name))
+        query = _start(spark, source, warehouse, follow_s)
+        try:
+            return _watch(query, source, warehouse, on_batch, remove=remove)
+        finally:
+            with suppress(Exception):  # with a dead JVM there is nothing to stop
+                query.stop()
+
+
+def remove_read(checkpoint: Path) -> None:
+    """Remove the files that are read and whose events are committed."""
+    for file in read_files(checkpoint):
+        file.unlink(missing_ok=True)
+
+
+def _start(spark: "SparkSession", source: Source, warehouse: Warehouse, follow_s: float | None) -> "StreamingQuery":
+    # As many files a batch and day as there are cores.
+    lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
+    writer = (
+        rows(lines)
+        .writeStream.format("parquet")
+        .partitionBy("table", "day")
+        .option("path", str(warehouse.sink(source.name)))
+        .option("checkpointLocation", str(warehouse.checkpoint(source.name)))
+    )
+    if follow_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(follow_s * 1000)} milliseconds").start()
+
+
+def _watch(query: "StreamingQuery", source: Source, warehouse: Warehouse, on_batch: Progress, *, remove: bool) -> int:
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+
+    lines, seen, ended = 0, -1, False
+    try:
+        while not ended:
+            ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]  # a fraction will do
+            for progress in query.recentProgress:
+                batch = Batch.of(json.loads(progress.json))
+                # A trigger that finds nothing reports the next batch's number, again and again.
+                if batch.number > seen and batch.lines:
+                    seen, lines = batch.number, lines + batch.lines
+                    _note(warehouse.progress(source.name), source, batch)
+                    if remove:
+                        remove_read(warehouse.checkpoint(source.name))
+                    on_batch(batch)
+    except StreamingQueryException as error:
+        raise SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
+    return lines
+
+
+def _cause(error: Exception) -> str:
+    """Return the cause that Spark's text names, in one line; what is around it says only in which query it was."""
+    first = str(error).partition("\n")[0]
+    before, _, cause = first.partition("terminated with exception: ")
+    return (cause or before).partition(" SQLSTATE")[0][:500]
+
+
+def _note(file: Path, source: Source, batch: Batch) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    content = {"where": source.where, **asdict(batch)}
+    new.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    new.replace(file)

@@ -1,0 +1,71 @@
+"""The rows of both tables (docs/traffic.md section 2); a line is judged in Python, in Spark's tasks."""
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from diem.protocol.traffic import BadEvent, Event, Type
+from metadata.jobs.warehouse import EVENTS, QUARANTINE
+from metadata.statistics.judging import judge, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_UPDATES: Final = "array<struct<endpoint: string, taken: bigint, delivered: bigint>>"
+JUDGED: Final = (
+    "id string, type string, edge string, boot string, number bigint, time bigint, client string, connection string, "
+    f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, reason string"
+)
+"""What :func:`judged` returns of a line, times in Unix ms: with a reason, and then nothing else, or as an event."""
+EVENT_COLUMNS: Final = (
+    *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
+    *("since", "until", "updates", "day"),
+)
+QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
+SCHEMA: Final = (
+    "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
+    "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
+    f"updates {_UPDATES}, raw string, reason string, source string, table string, day date"
+)
+"""Of the files: columns of the other table are null; the last two are in their paths."""
+MAX_RAW: Final = 4096
+"""Characters of a line that are kept in the quarantine."""
+_FIELDS: Final = 13
+
+
+def rows(lines: "DataFrame") -> "DataFrame":
+    """Return the row of each line (`value`, `arrived`, `source`), in the columns of :data:`SCHEMA`."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    # Row by row: what goes through Arrow would need pandas installed.
+    judge_line = F.udf(judged, JUDGED)
+    found = lines.select("value", "arrived", "source", judge_line("value").alias("row")).select("*", "row.*")
+    is_event = F.col("reason").isNull()
+    line = F.make_valid_utf8(F.col("value").cast("string"))
+    times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
+    return found.withColumns(
+        times
+        | {
+            "raw": F.when(~is_event, F.substring(line, 1, MAX_RAW)),
+            "source": F.when(~is_event, F.col("source")),
+            "table": F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
+            "day": F.to_date(F.when(is_event, times["time"]).otherwise(F.col("arrived"))),
+        }
+    ).select(*(part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").split(",")))
+
+
+def judged(line: bytes | None) -> tuple[Any, ...]:
+    """Return a line as :data:`JUDGED` has it."""
+    try:
+        event = judge(bytes(line or b""), time.time_ns() // 1_000_000)
+    except BadEvent as error:
+        return (*(None,) * (_FIELDS - 1), str(error))
+    common = (event.id, event.type.value, event.edge, event.boot, number(event.id), event.time)
+    return (*common, *_own(event), None)
+
+
+def _own(event: Event) -> tuple[Any, ...]:
+    """From `client` to `updates`."""
+    if event.type is Type.COUNTS:
+        updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
+        return None, None, None, event.since, event.until, updates
+    return event.client, event.connection, list(event.endpoints) or None, None, None, None

@@ -1,0 +1,199 @@
+"""A Spark session in this process's own JVM: loopback only, its memory bounded, its leftovers in a scratch folder."""
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK: Final = "127.0.0.1"
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+class NoSpark(ConfigurationError):
+    """What Spark needs is not installed."""
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+        super().__init__(missing)
+
+    def __str__(self) -> str:
+        return f"the pipeline runs on Spark, and {self.missing}: `make spark` installs what it needs"
+
+
+class SparkFailed(DiemError):
+    """The JVM did not start, died, or could not do it."""
+
+    retriable = True
+
+    def __init__(self, what: str, log: Path | None = None) -> None:
+        self.what = what
+        self.log = log
+        super().__init__(what, log)
+
+    def __str__(self) -> str:
+        return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """What a session is made with."""
+
+    scratch: Path
+    """Folder of its temporary files and its log; made when it is missing. Absolute."""
+    memory: str = "1g"
+    """Of the JVM's heap, in Java's notation; Python workers come on top of it."""
+    cores: int = 2
+    jars: tuple[Path, ...] = ()
+    """Besides PySpark's own."""
+    java: Path | None = None
+    """The program; None: as Spark finds it."""
+    shuffle_partitions: int = 16
+    """At most; small ones are put together."""
+
+    @property
+    def log(self) -> Path:
+        """What the JVM says."""
+        return self.scratch / "spark.log"
+
+
+def spark_session(options: SparkOptions) -> "SparkSession":
+    """Start the JVM, or return the session that there is (whatever its options); takes about 4 s.
+
+    Not for several threads at once: for the time of the start it changes the working directory, the environment and
+    standard error of this process, which the JVM inherits and keeps.
+
+    Raises:
+        NoSpark: PySpark is not installed.
+        SparkFailed: the JVM does not start.
+    """
+    try:
+        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError:
+        raise NoSpark("pyspark is not installed") from None
+    if (there := SparkSession.getActiveSession()) is not None:
+        return there
+    options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    builder = SparkSession.builder.master(f"local[{options.cores}]").appName("diem")
+    for key, value in configuration(options).items():
+        builder = builder.config(key, value)
+    try:
+        with _surroundings(options):
+            return builder.getOrCreate()
+    except (PySparkRuntimeError, OSError) as error:
+        raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
+
+
+def configuration(options: SparkOptions) -> dict[str, str]:
+    """Return the settings of the session; writes the one of its log."""
+    log4j = options.scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(file=options.log), encoding="utf-8")
+    java = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", f'"-Djava.io.tmpdir={options.scratch}"']
+    return {
+        "spark.driver.memory": options.memory,
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.jars": ",".join(str(jar) for jar in options.jars),
+        "spark.local.dir": str(options.scratch),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
+        "spark.sql.warehouse.dir": str(options.scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+@contextlib.contextmanager
+def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
+    """Have a session for a while, and stop it; see :func:`spark_session`.
+
+    Raises:
+        SparkFailed: the JVM died meanwhile.
+    """
+    # It reports what it raises, too; an interrupt to the root of all loggers.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_ours)
+    spark = spark_session(options)
+    # So does the thread that tasks report to, which hears of the end of the JVM first.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    try:
+        yield spark
+    except Exception as error:
+        if _is_loss_of_jvm(error):
+            raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
+        raise
+    finally:
+        # It may be dead, and what an interrupted call left behind may be in the way.
+        with contextlib.suppress(Exception):
+            spark.stop()
+        logging.getLogger().removeFilter(_is_ours)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def _is_loss_of_jvm(error: Exception) -> bool:
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
+
+    # Py4JJavaError is what the JVM itself raised: it lives.
+    return isinstance(error, (Py4JError, OSError)) and not isinstance(error, Py4JJavaError)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give a folder for one session, which is removed with what is in it."""
+    with tempfile.TemporaryDirectory(prefix="diem-spark-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _surroundings(options: SparkOptions) -> Iterator[None]:
+    """What the JVM inherits: Spark leaves a folder `artifacts` where it is started, and greets on standard error."""
+    given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+    if options.java is not None:
+        given["JAVA_HOME"] = str(options.java.resolve().parents[1])
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        with contextlib.chdir(options.scratch), _standard_error_to(options.scratch / "jvm.log"):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: Path) -> Iterator[None]:
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,105 @@
+"""Rebuilds the sessions of connections in Spark (docs/traffic.md section 3.1); times are Unix ms in `at`."""
+
+from typing import TYPE_CHECKING
+
+from metadata.statistics.rules import HISTORY_MS, SILENCE_MS
+from metadata.statistics.window import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def known(events: "DataFrame", window: Window) -> "DataFrame":
+    """Return the events that sessions are made of."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
+
+
+def sessions(events: "DataFrame", window: Window) -> "DataFrame":
+    """Return the sessions that lasted in the window: connection, client, start, end, unended.
+
+    Args:
+        events: distinct, those of :func:`known`.
+        window: which.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    order = F.struct("at", "number")
+    own = (
+        events.where(F.col("connection").isNotNull())
+        .groupBy("connection")
+        .agg(
+            F.min_by("client", order).alias("client"),
+            F.min_by("boot", order).alias("boot"),
+            F.min("at").alias("start"),
+            F.min(F.when(F.col("type") == "disconnect", F.col("at"))).alias("disconnected"),
+        )
+    )
+    end, unended = F.coalesce("disconnected", "until_at"), F.col("disconnected").isNull() & F.col("killed")
+    found = own.join(_ends(events, window), "boot").select(
+        "connection", "client", "start", end.alias("end"), unended.alias("unended")
+    )
+    return found.where(F.greatest("start", F.lit(window.start)) < F.least("end", F.lit(window.end)))
+
+
+def held(events: "DataFrame", lasting: "DataFrame") -> "DataFrame":
+    """Return who held which endpoint, and when: client, endpoint, start, end; of an endpoint there may be several.
+
+    Args:
+        events: distinct, those of :func:`known`.
+        lasting: sessions; events that are not of one of them are left out.
+    """
+    from pyspark.sql import Window as Over  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    changes = events.where(F.col("endpoints").isNotNull()).select(
+        "connection",
+        "at",
+        "number",
+        (F.col("type") == "subscribe").alias("on"),
+        F.explode(F.array_distinct("endpoints")).alias("endpoint"),
+    )
+    order = Over.partitionBy("connection", "endpoint").orderBy("at", "number")
+    before = F.coalesce(F.lag("on").over(order), F.lit(False))
+    turns = changes.withColumn("before", before).where(F.col("on") != F.col("before"))
+    spans = turns.withColumn("off", F.lead("at").over(order)).where("on")
+    ends = F.coalesce(F.least("off", "end"), F.col("end"))
+    return spans.join(lasting, "connection").select("client", "endpoint", F.col("at").alias("start"), ends.alias("end"))
+
+
+def clipped(intervals: "DataFrame", window: Window) -> "DataFrame":
+    """Return what of intervals (start, end) lies in the window; the end of an empty one is not after its start."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return intervals.withColumns(
+        {
+            "start": F.greatest("start", F.lit(window.start)),
+            "end": F.least("end", F.lit(window.end)),
+        }
+    )
+
+
+def together(intervals: "DataFrame", *keys: str) -> "DataFrame":
+    """Return for how long (`ms`) any of the intervals of a key lasted; keys with nothing are left out."""
+    from pyspark.sql import Window as Over  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    earlier = Over.partitionBy(*keys).orderBy("start", "end").rowsBetween(Over.unboundedPreceding, -1)
+    begin = F.greatest("start", F.max("end").over(earlier))  # greatest passes over the null of the first
+    more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
+    totals = intervals.select(*keys, more).groupBy(*keys).agg(F.sum("more").alias("ms"))
+    return totals.where(F.col("ms") > 0)
+
+
+def _ends(events: "DataFrame", window: Window) -> "DataFrame":
+    """Until when sessions without an end of their own last, by life: boot, until_at, killed."""
+    from pyspark.sql import Window as Over  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    signs = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("sign"))
+    latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("sign"), F.desc("boot"))) == 1
+    alive = F.col("latest") & (F.col("sign") >= window.end - SILENCE_MS)
+    return signs.withColumn("latest", latest).select(
+        "boot", F.when(alive, window.end).otherwise(F.col("sign")).alias("until_at"), (~alive).alias("killed")
+    )

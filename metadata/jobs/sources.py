@@ -1,0 +1,168 @@
+"""Where traffic comes from: files of JSON Lines in a folder, or a topic; and Spark's options for each."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from diem.kafka.options import KafkaOptions
+from diem.process.faults import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATTERN: Final = "*.jsonl"
+"""Of files that are complete."""
+MAX_FILE_AGE: Final = "3650d"
+"""How much older than the newest one a file may be: with its own 7 days Spark passes over older ones in silence."""
+_LOGINS: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+class Source(Protocol):
+    """Something to read lines from."""
+
+    @property
+    def name(self) -> str:
+        """What its folder in the warehouse is called: another one for everything that has other positions."""
+
+    @property
+    def where(self) -> str:
+        """What it is, for people."""
+
+    def lines(self, spark: "SparkSession") -> "DataFrame":
+        """Return the stream of its lines: `value` binary, `arrived` timestamp, `source` string (the place)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Files that appear in a folder, complete."""
+
+    folder: Path
+    """Absolute; made when it is missing."""
+    files_per_batch: int = 100
+
+    @property
+    def name(self) -> str:
+        """See :class:`Source`."""
+        return f"files-{_hash(str(self.folder))}"
+
+    @property
+    def where(self) -> str:
+        """See :class:`Source`."""
+        return str(self.folder)
+
+    def lines(self, spark: "SparkSession") -> "DataFrame":
+        """See :class:`Source`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stream = (
+            spark.readStream.format("text")
+            .option("pathGlobFilter", PATTERN)
+            .option("maxFileAge", MAX_FILE_AGE)
+            .option("maxFilesPerTrigger", self.files_per_batch)
+            # Else a carriage return would end a line, too.
+            .option("lineSep", "\n")
+            .load(str(self.folder))
+        )
+        return stream.select(
+            F.col("value").cast("binary").alias("value"),
+            F.col("_metadata.file_modification_time").alias("arrived"),
+            F.col("_metadata.file_path").alias("source"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """A topic, from its beginning."""
+
+    options: KafkaOptions
+    identity: str
+    """Of the cluster and the topic itself: positions in another topic of the same name mean nothing."""
+    records_per_batch: int = 500_000
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self.options.names.traffic
+
+    @property
+    def name(self) -> str:
+        """See :class:`Source`."""
+        return f"kafka-{_hash(self.identity)}"
+
+    @property
+    def where(self) -> str:
+        """See :class:`Source`."""
+        return f"{self.topic} at {self.options.bootstrap_servers}"
+
+    def lines(self, spark: "SparkSession") -> "DataFrame":
+        """See :class:`Source`."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        stream = (
+            spark.readStream.format("kafka")
+            .options(**client_options(self.options))
+            .option("subscribe", self.topic)
+            .option("groupIdPrefix", self.options.names.pipeline)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", self.records_per_batch)
+            # What the broker deleted before it was read is lost either way; `behind` says how much.
+            .option("failOnDataLoss", "false")
+            .load()
+        )
+        return stream.select(
+            "value",
+            F.col("timestamp").alias("arrived"),
+            F.concat_ws("/", "topic", "partition", "offset").alias("source"),
+        )
+
+
+def client_options(options: KafkaOptions) -> dict[str, str]:
+    """Return how Kafka's Java client connects, as options of Spark's source.
+
+    Raises:
+        ConfigurationError: a file of the TLS set-up cannot be read.
+    """
+    found = {"bootstrap.servers": options.bootstrap_servers, "security.protocol": options.security_protocol}
+    if options.security_protocol.endswith("SSL"):
+        found |= _tls(options)
+    if options.security_protocol.startswith("SASL"):
+        login = _LOGINS[options.sasl_mechanism]
+        user, password = _quoted(options.sasl_username or ""), _quoted(options.sasl_password or "")
+        found |= {
+            "sasl.mechanism": options.sasl_mechanism,
+            "sasl.jaas.config": f"{login} required username={user} password={password};",
+        }
+    return {f"kafka.{key}": value for key, value in found.items()}
+
+
+def _tls(options: KafkaOptions) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if options.ca_file is not None:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _text(options.ca_file)}
+    if options.certificate_file is not None:
+        chain, key = _text(options.certificate_file), _text(options.key_file or options.certificate_file)
+        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the TLS file {file} for Kafka cannot be read: {error}") from None
+
+
+def _quoted(word: str) -> str:
+    """Return a value as JAAS has it in quotes."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

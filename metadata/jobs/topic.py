@@ -1,0 +1,79 @@
+"""The topic of recorded traffic as a source, and how much of it is unread; needs no Spark, but the Kafka client."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from diem.errors import DiemError
+from diem.kafka.connecting import connected
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import describe
+from diem.kafka.options import KafkaOptions
+from metadata.jobs.behind import Behind
+from metadata.jobs.sources import KafkaSource
+
+_WITHIN_S: Final = 15.0
+
+
+class NoTopic(DiemError):
+    """Nothing records traffic in this cluster."""
+
+    retriable = True
+
+    def __init__(self, topic: str, servers: str) -> None:
+        self.topic = topic
+        self.servers = servers
+        super().__init__(topic, servers)
+
+    def __str__(self) -> str:
+        return (
+            f"there is no topic {self.topic} at {self.servers}: it is made when a server first records traffic there "
+            "(traffic in files: --source files)"
+        )
+
+
+async def kafka_source(options: KafkaOptions) -> KafkaSource:
+    """Return the topic of recorded traffic as a source.
+
+    Raises:
+        NoTopic: it is not there.
+        KafkaUnavailable: the cluster does not answer.
+    """
+    topic = options.names.traffic
+    async with connected(options) as client:
+        identity = (await describe(client, topic)).source(topic)
+    if identity is None:
+        raise NoTopic(topic, options.bootstrap_servers)
+    return KafkaSource(options, identity)
+
+
+async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> Behind:
+    """Return how many records are not read yet.
+
+    Args:
+        options: the cluster.
+        offsets: where reading goes on, by partition; those that are missing from their beginning.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer.
+    """
+    consumer = AIOKafkaConsumer(**options.client_arguments())
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await consumer.start()
+            async with connected(options) as client:
+                cluster = await describe(client, options.names.traffic)
+            parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
+            begin, end = await consumer.beginning_offsets(parts), await consumer.end_offsets(parts)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
+    finally:
+        await consumer.stop()
+    at = {part: max(offsets.get(part.partition, 0), begin[part]) for part in parts}
+    known = [part for part in parts if part.partition in offsets]
+    return Behind(
+        sum(end[part] - at[part] for part in parts), sum(at[part] - offsets[part.partition] for part in known)
+    )

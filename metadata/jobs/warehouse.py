@@ -1,0 +1,71 @@
+"""Where the tables of the pipeline are (docs/traffic.md section 2), and who may write them."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from diem.errors import DiemError
+from metadata.jobs.logs import SINK_LOG
+
+EVENTS: Final = "events"
+QUARANTINE: Final = "quarantine"
+
+
+class Busy(DiemError):
+    """Another pipeline reads the same source into the same warehouse."""
+
+    retriable = True
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(source)
+
+    def __str__(self) -> str:
+        return f"another `diem pipeline run` reads {self.source}: stop it first, or read nothing with --source none"
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """The folders of one warehouse. ``source`` is a source's name everywhere."""
+
+    root: Path
+    """Absolute."""
+
+    def sink(self, source: str) -> Path:
+        """Return the folder of what a source had, in both tables."""
+        return self.root / source
+
+    def checkpoint(self, source: str) -> Path:
+        """Return the folder of how far it was read."""
+        return self.root / "_checkpoints" / source
+
+    def progress(self, source: str) -> Path:
+        """Return the file of what the last batch was."""
+        return self.root / "_progress" / f"{source}.json"
+
+    @property
+    def statistics(self) -> Path:
+        """The folder of all statistics."""
+        return self.root / "statistics"
+
+    def sources(self) -> list[str]:
+        """Return the sources of which something was committed."""
+        return sorted(log.parent.name for log in self.root.glob(f"*/{SINK_LOG}"))
+
+    @contextmanager
+    def reading(self, source: str) -> Iterator[None]:
+        """Hold a source against other pipelines; the system gives it free when this process ends in any way.
+
+        Raises:
+            Busy: another one holds it.
+        """
+        self.checkpoint(source).mkdir(parents=True, exist_ok=True)
+        with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(source) from None
+            yield

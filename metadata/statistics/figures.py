@@ -1,0 +1,80 @@
+"""What statistics are: the rows of the tables of docs/traffic.md section 3.4."""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from metadata.statistics.window import Window, iso
+
+FORMAT: Final = "diem.statistics/1"
+
+
+class EndpointRow(NamedTuple):
+    """One endpoint."""
+
+    endpoint: str
+    rate: float
+    """Updates/s."""
+    subscribers: float
+    """Clients, time-weighted mean."""
+    taken: int
+    delivered: int
+
+
+class SetRow(NamedTuple):
+    """The clients that have one set."""
+
+    endpoints: tuple[int, ...]
+    """Indices, ascending."""
+    weight: int
+    """Seconds that they were connected."""
+    clients: int
+
+
+class PairRow(NamedTuple):
+    """Two endpoints of one set."""
+
+    first: str
+    second: str
+    weight: int
+    clients: int
+
+
+class WasteRow(NamedTuple):
+    """One process."""
+
+    edge: str
+    taken: int
+    delivered: int
+    discarded: int
+    share: float
+
+
+class Summary(NamedTuple):
+    """The counts of `window.json`."""
+
+    events: int
+    duplicates: int
+    late: int
+    sessions: int
+    unended: int
+    clients: int
+    sets: int
+    endpoints: int
+    large_sets: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """All tables of a window, in their order."""
+
+    window: Window
+    summary: Summary
+    endpoints: tuple[EndpointRow, ...]
+    sets: tuple[SetRow, ...]
+    pairs: tuple[PairRow, ...]
+    waste: tuple[WasteRow, ...]
+
+
+def window_json(window: Window, summary: Summary) -> dict[str, Any]:
+    """Return the content of `window.json`."""
+    return {"format": FORMAT, "from": iso(window.start), "to": iso(window.end), **summary._asdict()}

@@ -1,0 +1,93 @@
+"""Rebuilds the sessions of connections from their events (docs/traffic.md section 3.1); pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from diem.protocol.traffic import Event, Type
+from metadata.statistics.judging import number
+from metadata.statistics.rules import HISTORY_MS, SILENCE_MS
+from metadata.statistics.window import Window
+
+
+class Held(NamedTuple):
+    """One endpoint, from one time to another."""
+
+    endpoint: str
+    start: int
+    end: int
+
+
+class Session(NamedTuple):
+    """One connection; times are Unix ms and may lie outside of the window."""
+
+    client: str
+    start: int
+    end: int
+    unended: bool
+    """The process was killed: it ends with the last sign of life."""
+    held: tuple[Held, ...]
+    """Within the session; an endpoint may be here several times."""
+
+
+def sessions(events: Iterable[Event], window: Window) -> list[Session]:
+    """Return every session of which an event lies in or before the window.
+
+    Args:
+        events: distinct, in any order.
+        window: also decides which processes were alive at its end.
+    """
+    known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
+    ends = _ends(known, window)
+    by_connection = defaultdict[str, list[Event]](list)
+    for event in sorted(known, key=lambda event: (event.time, number(event.id))):
+        if event.type is not Type.COUNTS:
+            by_connection[event.connection].append(event)
+    return [_session(own, ends) for own in by_connection.values()]
+
+
+def _ends(events: Iterable[Event], window: Window) -> Mapping[str, tuple[int, bool]]:
+    """Until when sessions without an end of their own last, by life, and whether that is because it was killed."""
+    signs: dict[str, int] = {}
+    edges: dict[str, str] = {}
+    for event in events:
+        signs[event.boot] = max(event.time, signs.get(event.boot, 0))
+        edges[event.boot] = event.edge
+    current: dict[str, tuple[int, str]] = {}
+    for boot, sign in signs.items():
+        current[edges[boot]] = max((sign, boot), current.get(edges[boot], (0, "")))
+    return {
+        boot: (window.end, False)
+        if current[edges[boot]][1] == boot and sign >= window.end - SILENCE_MS
+        else (sign, True)
+        for boot, sign in signs.items()
+    }
+
+
+def _session(events: list[Event], ends: Mapping[str, tuple[int, bool]]) -> Session:
+    first = events[0]
+    disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
+    end, unended = ends[first.boot] if disconnected is None else (disconnected, False)
+    return Session(first.client, first.time, end, unended, tuple(_held(events, end)))
+
+
+def _held(events: list[Event], end: int) -> Iterator[Held]:
+    since: dict[str, int] = {}
+    for event in events:
+        for endpoint in event.endpoints:
+            if event.type is Type.SUBSCRIBE:
+                since.setdefault(endpoint, event.time)
+            elif endpoint in since:
+                yield Held(endpoint, since.pop(endpoint), min(event.time, end))
+    for endpoint, start in since.items():
+        yield Held(endpoint, start, end)
+
+
+def together(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return how long any of the intervals lasted, in their unit; one that ends before it begins is empty."""
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        begin = start if reached is None else max(start, reached)
+        total += max(0, end - begin)
+        reached = end if reached is None else max(reached, end)
+    return total

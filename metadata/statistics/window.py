@@ -1,0 +1,78 @@
+"""A window of time, at milliseconds: [start, end)."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from diem.process.faults import ConfigurationError
+
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class BadWindow(ConfigurationError):
+    """What was given is no window."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Unix ms; not empty."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise BadWindow(f"the window is empty: {iso(self.start)} is not before {iso(self.end)}")
+
+    @property
+    def ms(self) -> int:
+        """Its length."""
+        return self.end - self.start
+
+    @property
+    def name(self) -> str:
+        """What statistics of it are called, unless they are given a name: its end, in UTC."""
+        return f"{datetime.fromtimestamp(self.end / 1000, UTC):%Y%m%d-%H%M%S}"
+
+    def clip(self, start: int, end: int) -> tuple[int, int]:
+        """Return what of an interval lies in the window; empty when the end is not after the start."""
+        return max(start, self.start), min(end, self.end)
+
+
+def iso(ms: int) -> str:
+    """Return a time as in files and messages: `2026-01-31T14:00:00.000Z`."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Parse ISO 8601, as UTC when it names no zone, to Unix ms.
+
+    Raises:
+        BadWindow: it is none.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadWindow(f"{text!r} is no time: write 2026-01-31T14:00:00Z") from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_span(text: str) -> int:
+    """Parse a length of time such as `90s`, `15m`, `1h` or `7d` to ms.
+
+    Raises:
+        BadWindow: it is none.
+    """
+    match = _SPAN.fullmatch(text)
+    if match is None or not (ms := round(float(match[1]) * _SECONDS[match[2]] * 1000)):
+        raise BadWindow(f"{text!r} is no length of time: write 90s, 15m, 1h or 7d")
+    return ms

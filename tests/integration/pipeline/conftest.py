@@ -1,0 +1,31 @@
+"""One JVM for all tests that do not kill theirs."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.jars import JarsUnavailable
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from deploy.spark.jars import JARS
+from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A session with the connector to Kafka; its test is skipped where it cannot be had, and fails where it must be."""
+    try:
+        options = SparkOptions(
+            tmp_path_factory.mktemp("spark"), memory="768m", jars=JARS.prepare(), java=java.find(), shuffle_partitions=2
+        )
+        with spark_opened(options) as session:
+            yield session
+    except (NoJava, NoSpark, JarsUnavailable) as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"the run is the one that must have Spark: {error}")
+        pytest.skip(str(error))

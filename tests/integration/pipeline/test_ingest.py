@@ -1,0 +1,77 @@
+"""Lines become rows of the two tables: each once, whatever is repeated."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from metadata.jobs import tables
+from metadata.jobs.ingest import Batch, ingest
+from metadata.jobs.logs import committed, data_files, read_files
+from metadata.jobs.sources import FileSource
+from metadata.jobs.status import status
+from metadata.jobs.warehouse import EVENTS, QUARANTINE, Busy, Warehouse
+from metadata.jobs.windows import last_window
+from tests.support.traffic import generated, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = b'{"type":"counts","id":"00000000000a-1","edge":"e","since":1,"until":2,"time":%d,"updates":%s}'
+BAD = {
+    b"": "not JSON",
+    b'{"type":"connect"': "not JSON",
+    b"[]": "an event is a JSON object",
+    b'{"type":"dance"}': "no such type: 'dance'",
+    b'{"type":"connect","id":"00000000000a-1","time":1767225600000,"edge":"e"}': "client, connection",
+    COUNTS % (1_767_225_600_000, b'{"x":[1,1]}'): "not an endpoint: 'x'",
+    COUNTS % (1_767_225_600, b"{}"): "in the past",
+    COUNTS % (9_767_225_600_000, b"{}"): "in the future",
+    b"\xff\xfe": "not JSON",
+    b"x" * 70_000: "longer than",
+}
+
+
+def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path: Path) -> None:
+    warehouse, source = Warehouse(tmp_path / "a warehouse"), FileSource(tmp_path / "in", files_per_batch=2)
+    events = [event for event, _ in generated(2, clients=20)]
+    parts = [events[n::5] for n in range(5)]
+    batches: list[Batch] = []
+    for number, part in enumerate(parts[:3]):
+        write(source.folder, f"{number}.jsonl", part, *(BAD if number == 1 else ()))
+    write(source.folder, "half.jsonl.part", events)
+    assert ingest(spark, source, warehouse, batches.append) == sum(map(len, parts[:3])) + len(BAD)
+    assert [batch.number for batch in batches] == [0, 1]
+    assert ingest(spark, source, warehouse) == 0
+    for number, part in enumerate(parts[3:], 3):
+        write(source.folder, f"{number}.jsonl", part)
+    assert ingest(spark, source, warehouse, remove=True) == sum(map(len, parts[3:]))
+    assert [file.name for file in source.folder.iterdir()] == ["half.jsonl.part"]
+    assert len(read_files(warehouse.checkpoint(source.name))) == 5
+
+    read = tables.events(spark, warehouse).collect()
+    assert sorted(row["id"] for row in read) == sorted(event.id for event in events)
+    quarantined = {row["raw"]: row for row in tables.quarantine(spark, warehouse).collect()}
+    assert len(quarantined) == len(BAD)
+    for line, reason in BAD.items():
+        row = quarantined[line.decode("utf-8", "replace")[:4096]]
+        assert reason in row["reason"]
+        assert row["source"].endswith("/in/1.jsonl")
+    # What others read, from the list of files.
+    sink = warehouse.sink(source.name)
+    names = [name for file in data_files(sink, EVENTS) for name in pq.read_table(file)["id"].to_pylist()]
+    assert sorted(names) == sorted(event.id for event in events)
+    assert sum(pq.read_metadata(file).num_rows for file in data_files(sink, QUARANTINE)) == len(BAD)
+    shown = status(warehouse, source.name)
+    assert (shown.where, shown.events, shown.files) == (str(source.folder), len(events), len(data_files(sink)))
+    assert (shown.batch, shown.lines) == (committed(warehouse.checkpoint(source.name)), sum(map(len, parts[3:])))
+    assert shown.quarantine is not None
+    assert (sum(shown.quarantine.values()), shown.quarantine["not JSON"]) == (len(BAD), 3)
+    assert last_window(spark, warehouse, 1000).end == max(event.time for event in events) + 1
+
+
+def test_source_is_read_by_one_pipeline_at_a_time(spark: "SparkSession", tmp_path: Path) -> None:
+    warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in")
+    with warehouse.reading(source.name), pytest.raises(Busy):
+        ingest(spark, source, warehouse)

@@ -1,0 +1,59 @@
+"""Traffic that is in a topic: read once, by whoever may, and how much of it is left."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from diem.kafka.options import KafkaOptions
+from diem.kafka.topics import ensure_traffic
+from diem.protocol.traffic import encode
+from metadata.jobs import tables
+from metadata.jobs.behind import Behind
+from metadata.jobs.ingest import ingest
+from metadata.jobs.logs import read_offsets
+from metadata.jobs.topic import NoTopic, kafka_source, unread_records
+from metadata.jobs.warehouse import Warehouse
+from tests.support.traffic import generated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+async def send(options: KafkaOptions, values: list[bytes]) -> None:
+    producer = AIOKafkaProducer(**options.client_arguments())
+    await producer.start()
+    try:
+        await asyncio.gather(*[await producer.send(options.names.traffic, value) for value in values])
+    finally:
+        await producer.stop()
+
+
+async def test_records_are_read_once_and_what_is_left_is_known(
+    spark: "SparkSession", kafka_options: KafkaOptions, tmp_path: Path
+) -> None:
+    with pytest.raises(NoTopic):
+        await kafka_source(kafka_options)
+    await ensure_traffic(kafka_options)
+    events = [event for event, _ in generated(4, clients=10)]
+    source, warehouse = await kafka_source(kafka_options), Warehouse(tmp_path)
+    checkpoint = warehouse.checkpoint(source.name)
+
+    async def unread() -> Behind:
+        return await unread_records(kafka_options, read_offsets(checkpoint).get(source.topic, {}))
+
+    await send(kafka_options, [*map(encode, events[:100]), b"bad", b""])
+    assert await unread() == Behind(102)
+    assert await asyncio.to_thread(ingest, spark, source, warehouse) == 102
+    await send(kafka_options, [*map(encode, events[100:])])
+    assert await unread() == Behind(len(events) - 100)
+    assert await asyncio.to_thread(ingest, spark, source, warehouse) == len(events) - 100
+    assert await unread() == Behind(0)
+
+    read = tables.events(spark, warehouse).collect()
+    assert sorted(row["id"] for row in read) == sorted(event.id for event in events)
+    bad = tables.quarantine(spark, warehouse).collect()
+    assert {row["raw"] for row in bad} == {"bad", ""}
+    assert all(row["source"].startswith(f"{source.topic}/") and row["source"].count("/") == 2 for row in bad)

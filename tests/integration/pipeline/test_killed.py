@@ -1,0 +1,77 @@
+"""The JVM is killed in the middle of batches; what others read is each event once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+
+from diem.protocol.traffic import Type
+from metadata.jobs.logs import committed, data_files
+from metadata.jobs.sources import FileSource
+from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from tests.support.traffic import BEGIN, Life, write
+
+FILES, LINES = 210, 20
+"""Three batches."""
+
+
+class Pipeline:
+    """`diem pipeline run` on files, in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.folder = directory / "in"
+        self.warehouse = Warehouse(directory / "state" / "traffic" / "warehouse")
+        self.name = FileSource(self.folder).name
+        self._log = directory / "log"
+        where = ("--state-dir", str(directory / "state"), "--source", "files", "--input", str(self.folder))
+        self._argv = [sys.executable, "-m", "deploy", "pipeline", "run", *where, "--no-statistics", "--memory", "512m"]
+
+    def run(self, kill_after: int | None = None) -> tuple[int, str]:
+        """Run it to its end, or kill it in the middle of the batch after `kill_after`; returns the code and the log."""
+        with self._log.open("wb") as log, subprocess.Popen(self._argv, stdout=log, stderr=log) as process:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and kill_after is not None:
+                assert time.monotonic() < deadline
+                last = committed(self.warehouse.checkpoint(self.name))
+                if (-1 if last is None else last) >= kill_after and self.uncounted():
+                    self._kill(process.pid)
+                    break
+                time.sleep(0.01)
+            code = process.wait(timeout=120)
+        return code, self._log.read_text()
+
+    def uncounted(self) -> set[Path]:
+        """Files of batches that were not committed."""
+        sink = self.warehouse.sink(self.name)
+        return set(sink.rglob("*.parquet")) - set(data_files(sink))
+
+    def _kill(self, parent: int) -> None:
+        for child in psutil.Process(parent).children(recursive=True):
+            if "java" in child.name():
+                os.kill(child.pid, signal.SIGKILL)
+
+
+def test_each_event_counts_once_after_the_jvm_was_killed_in_mid_batch_twice(tmp_path: Path) -> None:
+    pipeline, life = Pipeline(tmp_path), Life("websocket-1", 0xA, BEGIN, BEGIN)
+    for number in range(FILES):
+        events = [life.event(Type.CONNECT, BEGIN, 1, number) for _ in range(LINES)]
+        write(pipeline.folder, f"{number}.jsonl", events, b"bad")
+
+    for batch in (-1, 0):
+        code, said = pipeline.run(kill_after=batch)
+        assert (code, "Spark's JVM died: run it again" in said, "Traceback" in said) == (1, True, False), said
+        assert pipeline.uncounted()
+    code, said = pipeline.run()
+    assert (code, committed(pipeline.warehouse.checkpoint(pipeline.name))) == (0, 2), said
+
+    assert pipeline.uncounted()
+    sink = pipeline.warehouse.sink(pipeline.name)
+    ids = [each for file in data_files(sink, EVENTS) for each in pq.read_table(file)["id"].to_pylist()]
+    assert len(ids) == len(set(ids)) == FILES * LINES
+    places = [each for file in data_files(sink, QUARANTINE) for each in pq.read_table(file)["source"].to_pylist()]
+    assert len(places) == len(set(places)) == FILES

@@ -1,0 +1,62 @@
+"""The statistics that Spark computes are those of the reference, to the last bit."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from metadata.jobs import rows
+from metadata.jobs.statistics import Kept, statistics
+from metadata.jobs.warehouse import Warehouse
+from metadata.jobs.windows import all_statistics, read_window, write
+from metadata.statistics import plain
+from metadata.statistics.figures import window_json
+from metadata.statistics.judging import number
+from metadata.statistics.plain import Arrival
+from metadata.statistics.window import Window
+from tests.support.traffic import BEGIN, MINUTE, generated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
+    """The table `events`, as `ingest` writes it."""
+    made = []
+    for event, at in arrivals:
+        is_counts = event.type == "counts"
+        updates = [(name, *counted) for name, counted in event.updates.items()] if is_counts else None
+        who = (None, None, None) if is_counts else (event.client, event.connection, list(event.endpoints) or None)
+        times = (moment(event.since), moment(event.until)) if is_counts else (None, None)
+        common = (event.id, str(event.type), event.edge, event.boot, number(event.id), moment(event.time), moment(at))
+        made.append((*common, *who, *times, updates, None, None, None, "events", moment(event.time).date()))
+    return spark.createDataFrame(made, rows.SCHEMA)
+
+
+def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
+    arrivals = generated(1)
+    events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
+    windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
+    for window in windows:
+        expected = plain.statistics(arrivals, window)
+        kept = Kept()
+        folder = write(statistics(events, window, kept), window, warehouse.statistics / window.name)
+        kept.free()
+        for name in ("endpoints", "sets", "pairs", "waste"):
+            read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
+            if name == "sets":
+                read = [(tuple(endpoints), *others) for endpoints, *others in read]
+            assert read == [tuple(row) for row in getattr(expected, name)], (name, window)
+        assert read_window(folder) == window_json(window, expected.summary)
+    events.unpersist()
+    # All that may go wrong did.
+    summary = plain.statistics(arrivals, windows[0]).summary
+    assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
+    assert all_statistics(warehouse) == [
+        warehouse.statistics / window.name for window in sorted(windows, key=lambda w: w.end)
+    ]

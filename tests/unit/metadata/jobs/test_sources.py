@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from diem.kafka.options import KafkaOptions
+from diem.process.faults import ConfigurationError
+from metadata.jobs.sources import FileSource, KafkaSource, client_options
+
+
+def test_without_security_only_the_servers_are_said() -> None:
+    assert client_options(KafkaOptions("a:1,b:2")) == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [
+        ("SCRAM-SHA-512", "scram.ScramLoginModule"),
+        ("SCRAM-SHA-256", "scram.ScramLoginModule"),
+        ("PLAIN", "plain.PlainLoginModule"),
+    ],
+)
+def test_user_logs_in_with_the_module_of_the_mechanism(mechanism: str, module: str) -> None:
+    options = KafkaOptions("a:1", "SASL_PLAINTEXT", mechanism, "me", 'a "quoted\\" word')
+    found = client_options(options)
+    assert found["kafka.sasl.mechanism"] == mechanism
+    login = f'org.apache.kafka.common.security.{module} required username="me"'
+    assert found["kafka.sasl.jaas.config"] == login + ' password="a \\"quoted\\\\\\" word";'
+    assert not any("ssl." in name for name in found)
+
+
+def test_files_of_tls_are_given_as_text(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("ca", "certificate", "key")}
+    for name, file in files.items():
+        file.write_text(f"PEM of {name}")
+    options = KafkaOptions(
+        "a:1", "SSL", ca_file=files["ca"], certificate_file=files["certificate"], key_file=files["key"]
+    )
+    found = client_options(options)
+    assert found["kafka.ssl.truststore.type"] == found["kafka.ssl.keystore.type"] == "PEM"
+    assert found["kafka.ssl.truststore.certificates"] == "PEM of ca"
+    assert found["kafka.ssl.keystore.certificate.chain"] == "PEM of certificate"
+    assert found["kafka.ssl.keystore.key"] == "PEM of key"
+    files["ca"].unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        client_options(options)
+
+
+def test_another_topic_or_folder_is_another_source() -> None:
+    options = KafkaOptions("a:1")
+    assert KafkaSource(options, "cluster/one").name != KafkaSource(options, "cluster/two").name
+    assert KafkaSource(options, "c").topic == "diem.traffic"
+    assert FileSource(Path("/a")).name != FileSource(Path("/b")).name

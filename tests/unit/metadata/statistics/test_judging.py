@@ -1,0 +1,39 @@
+import pytest
+
+from diem.protocol.traffic import BadEvent, encode
+from metadata.statistics.judging import FUTURE, PAST, judge, kind, number
+from metadata.statistics.rules import DAY_MS
+from tests.support.traffic import BEGIN, Life
+
+EVENT = Life("websocket-1", 1, BEGIN, BEGIN).counts(BEGIN, BEGIN + 1)
+
+
+def test_event_is_taken_up_to_a_day_ahead_of_our_clock() -> None:
+    assert judge(encode(EVENT), EVENT.time - DAY_MS) == EVENT
+    with pytest.raises(BadEvent, match=FUTURE):
+        judge(encode(EVENT), EVENT.time - DAY_MS - 1)
+
+
+def test_event_that_was_timed_in_seconds_is_none() -> None:
+    with pytest.raises(BadEvent, match=PAST):
+        judge(encode(EVENT._replace(time=BEGIN // 1000)), BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_of"),
+    [
+        (b"{", "not JSON"),
+        (b'{"type":"dance"}', "no such type"),
+        (b'{"type":"connect"}', "connect: missing or unknown fields: client, connection, edge, id, time"),
+        (encode(EVENT._replace(edge="it's one")), "edge"),
+        (encode(EVENT._replace(time=1)), PAST),
+    ],
+)
+def test_reasons_of_one_kind_are_called_the_same(line: bytes, is_of: str) -> None:
+    with pytest.raises(BadEvent) as caught:
+        judge(line, BEGIN)
+    assert kind(str(caught.value)) == is_of
+
+
+def test_number_is_the_second_part_of_the_id() -> None:
+    assert number("0123456789ab-42") == 42

@@ -1,0 +1,200 @@
+"""What the statistics of a window are, case by case (docs/traffic.md section 3)."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from diem.protocol.traffic import Event, Type
+from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, WasteRow
+from metadata.statistics.plain import Arrival, statistics
+from metadata.statistics.sessions import together
+from metadata.statistics.window import Window
+from tests.support.traffic import BEGIN, MINUTE, Life
+
+WINDOW = Window(BEGIN + 10 * MINUTE, BEGIN + 20 * MINUTE)
+SECOND = 1000
+
+
+def of(*events: Event | Iterable[Event]) -> Statistics:
+    flat = [each for event in events for each in ([event] if isinstance(event, Event) else event)]
+    return statistics([Arrival(event, event.time) for event in flat], WINDOW)
+
+
+def life(number: int = 1, edge: str = "websocket-1") -> Life:
+    return Life(edge, number, BEGIN, WINDOW.end)
+
+
+def minute(number: float) -> int:
+    return BEGIN + round(number * MINUTE)
+
+
+def alive(one: Life) -> Event:
+    """It says that it is there, at the end of the window."""
+    return one.counts(minute(18), minute(19))
+
+
+def session(
+    one: Life, connection: int, begin: float, end: float | None, *endpoints: str, client: int = 1
+) -> list[Event]:
+    made = [one.event(Type.CONNECT, minute(begin), client, connection)]
+    if endpoints:
+        made.append(one.event(Type.SUBSCRIBE, minute(begin), client, connection, *endpoints))
+    return [*made, *([one.event(Type.DISCONNECT, minute(end), client, connection)] if end is not None else [])]
+
+
+def sets(found: Statistics) -> list[tuple[list[str], int, int]]:
+    names = [row.endpoint for row in found.endpoints]
+    return [([names[each] for each in row.endpoints], row.weight, row.clients) for row in found.sets]
+
+
+def test_without_events_there_is_nothing() -> None:
+    found = of()
+    assert (found.endpoints, found.sets, found.pairs, found.waste) == ((), (), (), ())
+    assert set(found.summary) == {0}
+
+
+def test_session_counts_with_what_of_it_lies_in_the_window() -> None:
+    one = life()
+    found = of(session(one, 1, 5, 15, "/a"), session(one, 2, 18, None, "/b", client=2), alive(one))
+    assert sets(found) == [(["/a"], 300, 1), (["/b"], 120, 1)]
+    assert [(row.endpoint, row.subscribers) for row in found.endpoints] == [("/a", 0.5), ("/b", 0.2)]
+    assert (found.summary.sessions, found.summary.clients, found.summary.unended) == (2, 2, 0)
+
+
+def test_sessions_before_or_after_the_window_do_not_count() -> None:
+    one = life()
+    found = of(session(one, 1, 5, 10, "/a"), session(one, 2, 20, 25, "/b"), alive(one))
+    assert (found.sets, found.endpoints, found.summary.clients) == ((), (), 0)
+
+
+def test_connections_of_a_client_count_together_and_their_overlap_once() -> None:
+    one = life()
+    found = of(session(one, 1, 10, 14, "/a"), session(one, 2, 12, 16, "/a", "/b"), alive(one))
+    assert sets(found) == [(["/a", "/b"], 360, 1)]
+    assert [row.subscribers for row in found.endpoints] == [0.6, 0.4]
+
+
+def test_equal_sets_are_one_with_the_sum_of_their_weights() -> None:
+    one = life()
+    made = [session(one, each, 10, 10 + each, "/b", "/a", client=each) for each in (1, 2, 3)]
+    found = of(*made, alive(one))
+    assert found.sets == (SetRow((0, 1), 360, 3),)
+    assert found.pairs == (PairRow("/a", "/b", 360, 3),)
+
+
+@pytest.mark.parametrize(("ms", "has"), [(999, False), (1000, True)])
+def test_endpoint_is_of_the_set_when_it_was_held_for_a_second(ms: int, has: bool) -> None:
+    one = life()
+    more = one.event(Type.UNSUBSCRIBE, minute(10) + ms, 1, 1, "/b")
+    found = of(session(one, 1, 10, 20, "/a", "/b"), more, alive(one))
+    assert sets(found) == [(["/a", "/b"] if has else ["/a"], 600, 1)]
+    # It was held all the same.
+    assert found.endpoints[1] == EndpointRow("/b", 0.0, ms / 600_000, 0, 0)
+
+
+def test_repeated_subscribe_and_stray_unsubscribe_change_nothing() -> None:
+    one = life()
+    events = [
+        one.event(Type.UNSUBSCRIBE, minute(10), 1, 1, "/a"),
+        one.event(Type.SUBSCRIBE, minute(12), 1, 1, "/a"),
+        one.event(Type.SUBSCRIBE, minute(14), 1, 1, "/a"),
+        one.event(Type.UNSUBSCRIBE, minute(15), 1, 1, "/a"),
+        one.event(Type.DISCONNECT, minute(16), 1, 1),
+        one.event(Type.SUBSCRIBE, minute(17), 1, 1, "/late"),
+    ]
+    found = of(events, alive(one))
+    assert [(row.endpoint, row.subscribers) for row in found.endpoints] == [("/a", 0.3)]
+    assert sets(found) == [(["/a"], 360, 1)]
+
+
+def test_events_of_one_millisecond_are_in_the_order_of_their_numbers() -> None:
+    one = life()
+    on, off = (one.event(kind, minute(12), 1, 1, "/a") for kind in (Type.SUBSCRIBE, Type.UNSUBSCRIBE))
+    found = of(off, on, one.event(Type.DISCONNECT, minute(14), 1, 1), alive(one))
+    assert (found.sets, found.summary.clients) == ((), 1)
+
+
+def test_sessions_of_a_killed_process_end_with_its_last_sign_of_life() -> None:
+    one = life()
+    found = of(session(one, 1, 10, None, "/a"), one.counts(minute(11), minute(12)))
+    assert (sets(found), found.summary.unended) == ([(["/a"], 120, 1)], 1)
+
+
+def test_sessions_of_an_earlier_life_end_however_short_ago_it_ended() -> None:
+    one, two = life(1), life(2)
+    found = of(
+        session(one, 1, 18, None, "/a"), one.counts(minute(18), minute(19)), two.counts(minute(19), minute(19.5))
+    )
+    assert (sets(found), found.summary.unended) == ([(["/a"], 60, 1)], 1)
+
+
+@pytest.mark.parametrize(("silent", "unended"), [(180_000, 0), (180_001, 1)])
+def test_process_is_alive_at_the_end_unless_it_was_silent(silent: int, unended: int) -> None:
+    one = life()
+    found = of(session(one, 1, 10, None, "/a"), one.counts(minute(11), WINDOW.end - silent))
+    assert found.summary.unended == unended
+
+
+def test_session_whose_begin_is_older_than_the_history_begins_with_what_is_known() -> None:
+    one = life()
+    week = 7 * 24 * 60
+    old = session(one, 1, 10 - week - 1, None, "/old")
+    found = of(old, one.event(Type.SUBSCRIBE, minute(15), 1, 1, "/a"), alive(one))
+    assert sets(found) == [(["/a"], 300, 1)]
+
+
+def test_repeated_event_is_one_and_late_by_its_first_arrival() -> None:
+    one = life()
+    events = [*session(one, 1, 10, 15, "/a"), alive(one)]
+    late = 5 * MINUTE + 1
+    arrivals = [Arrival(event, event.time + delay) for delay in (late, 0) for event in events]
+    found = statistics([*arrivals, Arrival(one.counts(minute(12), minute(13)), minute(13) + late)], WINDOW)
+    assert sets(found) == [(["/a"], 300, 1)]
+    assert (found.summary.events, found.summary.duplicates, found.summary.late) == (5, 4, 1)
+
+
+def test_rate_is_of_the_edge_that_took_most_in_each_minute() -> None:
+    one, two = life(1), life(2, "websocket-2")
+    found = of(
+        one.counts(minute(10), minute(11), a=(30, 60)),
+        two.counts(minute(10), minute(11), a=(20, 0)),
+        one.counts(minute(11), minute(11.5), a=(10, 10)),
+        one.counts(minute(11.5), minute(12), a=(10, 10)),
+        two.counts(minute(11), minute(12), a=(40, 40)),
+    )
+    assert found.endpoints == (EndpointRow("/a", 70 / 600, 0.0, 110, 120),)
+
+
+def test_counts_belong_to_the_window_that_has_their_middle() -> None:
+    one = life()
+    found = of(
+        one.counts(minute(9.4), minute(10.4), before=(1, 1)),
+        one.counts(minute(9.5), minute(10.5), first=(1, 1)),
+        one.counts(minute(19.4), minute(20.4), last=(1, 1)),
+        one.counts(minute(19.5), minute(20.5), after=(1, 1)),
+    )
+    assert [row.endpoint for row in found.endpoints] == ["/first", "/last"]
+
+
+def test_waste_is_what_was_taken_and_delivered_to_nobody() -> None:
+    one, two = life(1), life(2, "proxy-1")
+    found = of(
+        one.counts(minute(10), minute(11), a=(10, 5), b=(30, 0)),
+        one.counts(minute(11), minute(12), a=(20, 0)),
+        two.counts(minute(11), minute(12)),
+    )
+    assert found.waste == (WasteRow("proxy-1", 0, 0, 0, 0.0), WasteRow("websocket-1", 60, 5, 50, 50 / 60))
+
+
+def test_sets_that_are_too_large_are_left_out_of_the_pairs() -> None:
+    one = life()
+    names = [f"/e{number}" for number in range(257)]
+    large = [one.event(Type.SUBSCRIBE, minute(10), 1, 1, *names[at : at + 100]) for at in (0, 100, 200)]
+    found = of(large, session(one, 2, 10, None, "/a", "/b", client=2), alive(one))
+    assert [(row.first, row.second) for row in found.pairs] == [("/a", "/b")]
+    assert (found.summary.large_sets, found.summary.sets) == (1, 2)
+
+
+def test_time_of_several_intervals_together() -> None:
+    assert together([(5, 7), (0, 3), (1, 2), (6, 9), (20, 10)]) == 7
+    assert together([]) == 0

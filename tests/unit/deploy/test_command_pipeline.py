@@ -1,0 +1,110 @@
+"""`diem pipeline` without a JVM: what it refuses, what it says is missing, and what it shows."""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import cli
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from metadata.jobs.sources import FileSource
+from metadata.jobs.warehouse import Warehouse
+from tests.support.traffic import BEGIN, Life, write
+
+Pipeline = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pipeline:
+    """Run the command in an empty directory; returns the exit code and what was said."""
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["diem", "pipeline", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.app()
+        assert isinstance(caught.value.code, int)
+        out, err = capsys.readouterr()
+        return caught.value.code, out + err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--source", "rumours"], "--source is kafka, files or none, not rumours"),
+        (["--source", "kafka"], "no Kafka runs in"),
+        (["--window", "soon"], "'soon' is no length of time"),
+        (["--from", "2026-01-01"], "--from needs --to"),
+        (["--from", "2026-01-02", "--to", "2026-01-01"], "the window is empty"),
+        (["--memory", "lots"], "--memory is such as 512m or 4g"),
+        (["--name", "../up"], "--name has letters"),
+    ],
+)
+def test_what_is_not_usable_is_refused_before_anything_starts(
+    pipeline: Pipeline, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    code, text = pipeline("run", *arguments)
+    assert (code, said in text, len(text.splitlines())) == (2, True, 1), text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_one_line_says_what_to_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java() -> Path:
+        raise NoJava
+
+    monkeypatch.setattr(java, "find", no_java)
+    code, text = pipeline("run", "--source", "files")
+    assert (code, text) == (
+        2,
+        "diem: the pipeline runs on Spark, and there is no Java 17 or newer: `make spark` installs what it needs\n",
+    )
+
+
+def test_without_pyspark_one_line_says_what_to_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, text = pipeline("run", "--source", "files")
+    assert (code, text) == (
+        2,
+        "diem: the pipeline runs on Spark, and pyspark is not installed: `make spark` installs what it needs\n",
+    )
+
+
+def test_status_of_nothing_says_how_to_begin(pipeline: Pipeline) -> None:
+    code, text = pipeline("status")
+    assert code == 0
+    assert text.startswith("nothing was read into")
+    assert "diem pipeline run" in text
+
+
+def test_status_shows_what_is_unread_of_a_source_that_was_never_read(pipeline: Pipeline, tmp_path: Path) -> None:
+    folder = tmp_path / ".diem" / "traffic" / "in"
+    life = Life("websocket-1", 1, BEGIN, BEGIN)
+    for number in range(2):
+        write(folder, f"{number}.jsonl", [life.counts(BEGIN, BEGIN + 1)])
+    code, text = pipeline("status", "--json")
+    (shown,) = json.loads(text)["sources"]
+    assert (code, shown["unread"], shown["source"]["events"]) == (0, 2, 0)
+    assert shown["source"]["name"] == FileSource(folder).name
+
+
+def test_status_lists_statistics_by_the_end_of_their_window(pipeline: Pipeline, tmp_path: Path) -> None:
+    here = Warehouse(tmp_path / ".diem" / "traffic" / "warehouse")
+    (here.sink("files-0") / "_spark_metadata").mkdir(parents=True)
+    for name, end in (("b", "2026-01-01T00:00:00.000Z"), ("a", "2026-01-02T00:00:00.000Z"), (".half", "2027-01-01")):
+        (here.statistics / name).mkdir(parents=True)
+        window = {"from": "-", "to": end, "events": 1, "clients": 2, "endpoints": 3, "sets": 4}
+        (here.statistics / name / "window.json").write_text(json.dumps(window))
+    code, text = pipeline("status", "--json")
+    assert [each["name"] for each in json.loads(text)["statistics"]] == ["b", "a"]
+    code, text = pipeline("status")
+    assert code == 0
+    assert text.index("2026-01-01") < text.index("2026-01-02")

@@ -2,7 +2,7 @@
 
 Instances (tests/support/instances.py): A has 10,000 endpoints, 100,000 clients and communities; B is ten times as
 large; Z has no communities, only Zipf's popularity; drift replaces 15 % of the clients of A. Deterministic but for the
-times. ``QUICK=1`` leaves out B.
+times. ``QUICK=1`` leaves out B. The last part is on Spark, where it is installed.
 """
 
 import os
@@ -24,6 +24,7 @@ from metadata.placement.options import Options
 from metadata.placement.planner import Outcome, plan
 from metadata.placement.ranges import laid_out
 from metadata.placement.reference import mt_kahypar
+from tests.bench import placement_spark
 from tests.bench.figures import Goal
 from tests.bench.report import Report
 from tests.support.instances import OTHER, A, B, Population, Z, drifted, population
@@ -138,9 +139,24 @@ def large(bench: Bench) -> None:
     bench.judge(name, 48, 2.90)
 
 
+def on_spark(bench: Bench) -> None:
+    """B (A with ``QUICK=1``) from single subscriptions on, in Spark: its sets are never in one process."""
+    name, recipe, leaves, bound = ("A on Spark", A, 16, 2.70) if QUICK else ("B on Spark", B, 48, 2.90)
+    bench.report.step(name)
+    found = placement_spark.measured(population(recipe), leaves)
+    bench.figures[name] = found
+    plan_of = found["servers"][str(leaves)]["plan"]
+    bench.rows[f"{name}, {leaves} servers: plan"] = {each: plan_of[each] for each in ("fan_out", "max_over_mean_load")}
+    bench.rows[f"{name}: all processes, machine load {found['machine_load'][1]:.0f}"] = found["spent"]
+    bench.judge(name, leaves, bound)
+    bench.goal(f"{name}: time from start to end", "s", 90, found["spent"]["wall_s"])
+    bench.goal(f"{name}: memory of all processes", "GiB", 6, found["spent"]["peak_gib"])
+
+
 def main() -> int:
     WRITTEN.parent.mkdir(parents=True, exist_ok=True)
-    with Report(9 - QUICK) as report, np.errstate(all="raise", under="ignore"):
+    spark = placement_spark.possible()
+    with Report(9 - QUICK + spark) as report, np.errstate(all="raise", under="ignore"):
         bench = Bench(report)
         report.step("making A and Z")
         population_a = population(A)
@@ -152,6 +168,8 @@ def main() -> int:
         drift(bench, population_a, placed)
         if not QUICK:
             large(bench)
+        if spark:
+            on_spark(bench)
     report.rows("Placements", bench.rows)
     report.goals(bench.goals)
     result = {"figures": bench.figures, "goals": [each.as_json() for each in bench.goals]}

@@ -1,0 +1,102 @@
+"""Plans for instances that are too large for one process: :func:`plan_on_spark` is what `diem plan --spark` calls.
+
+Their subscription sets stay in Spark (:mod:`metadata.jobs.backend`); what iterates over endpoints and clusters runs
+here, in the same planner, and the plan is the same, to the last bit, as one without Spark.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from metadata.costs import Costs
+from metadata.jobs.backend import SparkBackend
+from metadata.jobs.blockfiles import BlockFiles
+from metadata.jobs.session import SparkOptions, spark_opened
+from metadata.jobs.sets import scale, store_sets
+from metadata.placement.blocks import Parts
+from metadata.placement.instance import Instance
+from metadata.placement.options import Options
+from metadata.placement.planner import Outcome, plan
+from metadata.placement.reading import read_endpoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LARGE: Final = 20_000_000
+"""Subscriptions from which on a plan is made on Spark if nothing else is said: without, they take some 4 GiB."""
+
+
+def is_large(statistics: Path) -> bool:
+    """Whether a window has so many subscriptions that its plan is to be made on Spark. Reads no more than the footers.
+
+    Raises:
+        OSError: the table of sets is missing.
+    """
+    import pyarrow.dataset as ds  # noqa: PLC0415 - only the extras "plan" and "spark" have it
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    pins = 0
+    for file in ds.dataset(statistics / "sets.parquet").files:
+        footer = pq.read_metadata(file)
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        columns = [group.column(column) for group in groups for column in range(group.num_columns)]
+        pins += sum(each.num_values for each in columns if each.path_in_schema.startswith("endpoints."))
+    return pins >= LARGE
+
+
+def plan_on_spark(
+    statistics: Path, options: Options, costs: Costs, current: Parts | None, spark_options: SparkOptions
+) -> Outcome:
+    """The plan for the statistics of a window, as :func:`metadata.placement.planner.plan` makes it.
+
+    Starts a session and ends it. There is no comparison with Mt-KaHyPar: it would need all sets in this process.
+
+    Args:
+        statistics: folder of the window.
+        options: what is planned for.
+        costs: of servers.
+        current: home of every endpoint now, in the order of :func:`metadata.placement.reading.read_endpoints`.
+        spark_options: `cores` is also the number of blocks, `scratch` holds the sets twice.
+
+    Raises:
+        Infeasible: the load cannot be balanced, because of the endpoint that it names.
+        OSError: a table is missing.
+        NoSpark: PySpark is not installed.
+        SparkFailed: the JVM does not start, or died.
+    """
+    with spark_opened(spark_options) as spark:
+        return plan_in(spark, statistics, options, costs, current, blocks=spark_options.cores)
+
+
+def plan_in(
+    spark: "SparkSession", statistics: Path, options: Options, costs: Costs, current: Parts | None, *, blocks: int
+) -> Outcome:
+    """The same in a session that there is, with as many ``blocks`` as it has cores."""
+    found = read_endpoints(statistics)
+    with block_files(spark, blocks) as files:
+        store_sets(spark.read.parquet(str(statistics / "sets.parquet")), files, len(found.endpoints))
+        instance, backend = on_spark(found, files)
+        return plan(instance, replace(options, reference=False), costs, current, backend)
+
+
+@contextmanager
+def block_files(spark: "SparkSession", count: int) -> Iterator[BlockFiles]:
+    """Files for ``count`` blocks, as many as the session has cores, in its scratch folder; removed at the end."""
+    scratch = spark.conf.get("spark.local.dir")
+    with tempfile.TemporaryDirectory(prefix="sets-", dir=scratch, ignore_cleanup_errors=True) as name:
+        yield BlockFiles(spark, Path(name), count)
+
+
+def on_spark(found: Instance, files: BlockFiles) -> tuple[Instance, SparkBackend]:
+    """An instance and the backend of its sets, which are in ``files`` (:mod:`metadata.jobs.sets`) and stay there.
+
+    ``found`` has the endpoints, in the order in which the sets count them; the instance has one empty set besides,
+    with the weight of all.
+    """
+    weight = np.array([scale(files)], np.int64)
+    return replace(found, starts=np.zeros(2, np.int64), weight=weight), SparkBackend(files, len(found.endpoints))

@@ -1,0 +1,141 @@
+"""The part of ``make bench-placement`` on Spark: from single subscriptions in no order to a plan, in its own process.
+
+Parquet files of (client, endpoint, weight) are made first, shuffled. Then a process starts Spark, counts subscribers,
+makes the sets and plans; its time is taken from its start to its end, and its memory is the sum over it, the JVM and
+Python's workers (resident; what two of them share counts twice).
+"""
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deploy.kafka import java
+from metadata.costs import Costs
+from metadata.jobs.planning import block_files, on_spark
+from metadata.jobs.session import SparkOptions, spark_opened
+from metadata.jobs.sets import held, store_subscriptions
+from metadata.placement.blocks import Block
+from metadata.placement.instance import Instance
+from metadata.placement.options import Options
+from metadata.placement.planner import plan
+from tests.support.instances import Population
+
+CORES: Final = 2
+MEMORY: Final = "2g"
+COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
+_FILES: Final = 8
+_EVERY_S: Final = 0.2
+
+
+def possible() -> bool:
+    """Whether what Spark needs is there."""
+    try:
+        java.find()
+    except java.NoJava:
+        return False
+    return importlib.util.find_spec("pyspark") is not None
+
+
+def measured(made: Population, leaves: int) -> dict[str, Any]:
+    """The report of a plan on ``leaves`` servers and partitions, and what the process took: s, GiB, and the load."""
+    with tempfile.TemporaryDirectory(prefix="diem-bench-") as name:
+        _write(made, Path(name))
+        before = os.getloadavg()[0]
+        start = time.monotonic()
+        command = [sys.executable, "-m", "tests.bench.placement_spark", name, str(leaves)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            spent = _Spent(process.pid)
+            spent.start()
+            output, _ = process.communicate()
+            spent.join()
+        wall = time.monotonic() - start
+        if process.returncode:
+            raise RuntimeError("the plan on Spark failed: what it said is above")
+    figures = {
+        "wall_s": round(wall, 1),
+        "cpu_s": round(sum(spent.cpu.values()), 1),
+        "peak_gib": round(spent.peak / 2**30, 2),
+    }
+    return {**orjson.loads(output), "spent": figures, "machine_load": [before, os.getloadavg()[0]]}
+
+
+class _Spent(threading.Thread):
+    """What a process and all below it take, until it ends: the peak of their memory, and CPU time of each."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._process = psutil.Process(pid)
+        self.peak = 0
+        self.cpu: dict[int, float] = {}
+
+    def run(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while self._process.status() != psutil.STATUS_ZOMBIE:
+                all_of_them = [self._process, *self._process.children(recursive=True)]
+                self.peak = max(self.peak, sum(map(self._seen, all_of_them)))
+                time.sleep(_EVERY_S)
+
+    def _seen(self, process: psutil.Process) -> int:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            self.cpu[process.pid] = times.user + times.system
+            return int(process.memory_info().rss)
+        return 0
+
+
+def _write(made: Population, folder: Path) -> None:
+    pins = folder / "pins"
+    pins.mkdir()
+    order = np.random.default_rng(0).permutation(made.client.size)
+    for number, rows in enumerate(np.array_split(order, _FILES)):
+        columns = {
+            "client": made.client[rows],
+            "endpoint": made.endpoint[rows].astype(np.int32),
+            "weight": np.ones(rows.size, np.int64),
+        }
+        pq.write_table(pa.table(columns), pins / f"{number}.parquet")
+    # Names in the order of the numbers.
+    names = [f"/endpoint-{number:07}" for number in range(made.endpoints)]
+    pq.write_table(pa.table({"endpoint": names, "rate": made.rate}), folder / "rates.parquet")
+
+
+def _plan(folder: Path, leaves: int) -> dict[str, Any]:
+    """What the process does: the report, and when each of its steps was done (s)."""
+    begun, steps = time.monotonic(), {}
+
+    def step(name: str) -> None:
+        steps[name] = round(time.monotonic() - begun, 1)
+
+    rates = pq.read_table(folder / "rates.parquet")
+    options = Options(servers=(leaves,), partitions=leaves, hot_budget=0.0)
+    spark_options = SparkOptions(folder / "scratch", memory=MEMORY, cores=CORES, java=java.find())
+    with spark_opened(spark_options) as spark:
+        step("Spark started")
+        pins = spark.read.parquet(str(folder / "pins"))
+        with block_files(spark, CORES) as files:
+            store_subscriptions(pins, files, rates.num_rows)
+            step("sets made")
+            names, rate = rates.column("endpoint").to_pylist(), rates.column("rate").to_numpy()
+            none = Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
+            found = Instance.of(names, rate, held(files, rates.num_rows).astype(float), none)
+            instance, backend = on_spark(found, files)
+            outcome = plan(instance, options, COSTS, None, backend)
+            step("planned")
+    return {**outcome.report, "steps_s": steps}
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(orjson.dumps(_plan(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy import command_data, command_up
+from deploy import command_autoplan, command_data, command_pipeline, command_plan, command_up
 from deploy import run as processes
 from deploy.check import commands as check_commands
 from deploy.reference import config_lines
@@ -66,6 +66,9 @@ def run(
 
 command_data.register(cli)
 check_commands.register(cli)
+command_pipeline.register(cli)
+command_plan.register(cli)
+command_autoplan.register(cli)
 
 
 @cli.command()

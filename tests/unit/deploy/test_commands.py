@@ -12,6 +12,7 @@ from deploy.statedir import StateDir
 from diem.process.settings import PROCESSES
 
 Diem = Callable[..., int]
+COMMANDS = ("up", "scale", "run", "status", "watch", "put", "plan", "apply", "rollback", "plans", "autoplan", "config")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_version_is_printed(diem: Diem, capsys: pytest.CaptureFixture[str]) -> N
 def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("--help") == 0
     out = capsys.readouterr().out
-    assert all(f" {command} " in out for command in ("up", "scale", "run", "status", "watch", "put", "config"))
+    assert all(f" {command} " in out for command in COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,21 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["put", "/a b", "f.csv"], 1, "diem: '/a b' is not an endpoint name"),
         (["put", "/a", "f.csv", "--url", "http://127.0.0.1:1"], 2, "diem: f.csv: No such file"),
         (["put", "/a", "f.csv", "--format", "xml"], 2, "--format is csv or json, not xml"),
+        (["plan"], 1, "diem: diem is not up in "),
+        (["plan", "--metadata", "x"], 2, "diem: --metadata is http(s)://host:port of an internal listener, not 'x'"),
+        (["plan", "--movement", "5"], 2, "--movement is a percentage such as 0.5%, not '5'"),
+        (["plan", "--hot-budget", "101%"], 2, "--hot-budget is a percentage"),
+        (["plan", "--servers", "2,x"], 2, "--servers is numbers from 1 to 1000 with commas, not '2,x'"),
+        (["plan", "--window", "soon"], 2, "diem: 'soon' is no length of time"),
+        (["plan", "--from", "2026-01-01"], 2, "--from needs --to"),
+        (["plan", "--movement", "1%", "--partitions", "48"], 2, "--movement goes without --partitions"),
+        (["apply"], 1, "diem: diem is not up in "),
+        (["apply", "pyproject.toml"], 1, "diem: diem is not up in "),
+        (["rollback"], 1, "diem: diem is not up in "),
+        (["plans"], 1, "diem: diem is not up in "),
+        (["plans", "--metadata", "http://127.0.0.1:1"], 2, "diem: key file "),
+        (["autoplan", "--every", "often"], 2, "diem: 'often' is no length of time"),
+        (["autoplan", "--movement", "x"], 2, "--movement is a percentage"),
         (["config", "nonsense"], 2, "diem: no process is called 'nonsense': there are data, broadcast, bridge"),
         (["run", "nonsense"], 2, "diem: no process is called 'nonsense'"),
         (["run"], 2, "diem: Missing argument 'PROCESS'"),

@@ -1,0 +1,102 @@
+"""The command `diem autoplan`: plans and applies by itself, on a schedule."""
+
+import importlib.util
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deploy.command_options import StateDirOption
+from deploy.command_plan import KeyOption, MetadataOption
+from deploy.plans.asked import share
+from deploy.plans.commands import Commands, Interrupted
+from deploy.plans.loop import FAILED, Journal, Policy, decide, pause
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR
+from diem.process import lifecycle, log
+from diem.process.lifecycle import Lifecycle
+from metadata.statistics.window import parse_span
+
+DRAIN_S: Final = 30.0
+"""For the command that is interrupted, with its JVM."""
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command("autoplan")(autoplan_command)
+
+
+def autoplan_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    every: Annotated[str, typer.Option(help="Time from one round to the next, such as 15m or 1h.")] = "1h",
+    once: Annotated[bool, typer.Option("--once", help="One round; exit code 1 if it fails.")] = False,
+    window: Annotated[
+        str, typer.Option(help="Length of the traffic that is learnt from; it ends with the last.")
+    ] = "1h",
+    movement: Annotated[str, typer.Option(help="Subscriptions that may move in a round.")] = "1%",
+    servers: Annotated[str | None, typer.Option(help="Numbers of servers to plan for; default: as there are.")] = None,
+    hot_budget: Annotated[str, typer.Option(help="Load that endpoints on every server may add.")] = "0.5%",
+    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: figures built in.")] = None,
+    traffic: Annotated[Path | None, typer.Option(help="Recorded traffic; default: in the state directory.")] = None,
+    spark: Annotated[
+        bool | None, typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if it is here.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
+    metadata: MetadataOption = None,
+    key_file: KeyOption = None,
+) -> int:
+    """Learn, plan and apply what pays, again and again; never moves more than the budget, and says what it decides."""
+    log.configure("error", "console")
+    state, period = StateDir(state_dir), parse_span(every) / 1000
+    for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
+        share(text, option)
+    parse_span(window)
+    with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
+    where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
+    policy = Policy(
+        where=where,
+        pipeline=["--state-dir", str(state.path), "--window", window] if with_spark and traffic is None else None,
+        plan=[
+            *(
+                "--movement",
+                movement,
+                "--hot-budget",
+                hot_budget,
+                "--out",
+                str(state.path / "planned" / "autoplan.json"),
+            ),
+            *_given("--servers", servers),
+            *_given("--costs", costs),
+            *_given("--traffic", traffic),
+            # The pipeline leaves the statistics of the window behind; these are the latest.
+            *([] if with_spark else ["--no-spark", "--window", window]),
+        ],
+        dry_run=dry_run,
+    )
+    journal, life, failed = Journal(state.path, typer.echo), Lifecycle(DRAIN_S), False
+
+    async def rounds() -> None:
+        nonlocal failed
+        commands = Commands(life.stopping)
+        while not life.stopping.is_set():
+            started = time.monotonic()
+            try:
+                decision = await decide(commands, policy)
+            except Interrupted:
+                return
+            taken = time.monotonic() - started
+            journal.note(decision, taken)
+            failed = decision.what == FAILED
+            if once:
+                return
+            await pause(life.stopping, max(0.0, period - taken))
+
+    with journal.held():
+        code = lifecycle.serve(life, rounds)
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and once and failed else code
+
+
+def _given(option: str, value: object) -> list[str]:
+    return [] if value is None else [option, str(value)]

@@ -1,0 +1,106 @@
+"""Which plan a command is about."""
+
+from pathlib import Path
+
+from deploy.plans.follow import APPLYING, ROLLING_BACK
+from deploy.plans.service import MetadataService, Refused, Status
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+from metadata.plans.plan import BadPlan, decode
+
+
+class NoPlan(DiemError):
+    """There is none to do this with."""
+
+
+class Outdated(DiemError):
+    """The map has changed since the plan was made."""
+
+    def __init__(self, plan: Status) -> None:
+        self.plan = plan
+        super().__init__(plan)
+
+    def __str__(self) -> str:
+        plan = self.plan
+        return (
+            f"{plan.id} was made for epoch {plan.epoch_of_plan} of the map, which is at {plan.epoch} now: "
+            "`diem plan` makes another one"
+        )
+
+
+class BadPlanFile(ConfigurationError):
+    """A file holds no plan."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(file, reason)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
+
+
+def read_plan(file: Path) -> tuple[str, bytes]:
+    """Return the name and the content of the plan in a file. Raises `BadPlanFile`."""
+    try:
+        content = file.read_bytes()
+        return decode(content).id, content
+    except OSError as error:
+        raise BadPlanFile(file, error.strerror or str(error)) from error
+    except BadPlan as error:
+        raise BadPlanFile(file, str(error)) from error
+
+
+async def handed_over(service: MetadataService, name: str, content: bytes) -> Status:
+    """Return the plan of that name and content, which is submitted if the service does not have it.
+
+    Raises:
+        Away: nobody answers.
+        Refused: the service does not take it.
+    """
+    try:
+        return await service.plan(name)
+    except Refused as error:
+        if error.status != 404:
+            raise
+    return await service.submit(content)
+
+
+async def to_apply(service: MetadataService, name: str | None) -> Status:
+    """Return the plan of that name; else the one that is on its way, else the latest that may be applied.
+
+    Raises:
+        NoPlan: there is none.
+        Away: nobody answers.
+        Refused: there is none of that name.
+    """
+    if name is not None:
+        return await service.plan(name)
+    found = await service.plans()
+    for plan in found:
+        if plan.state in APPLYING.doing:
+            return plan
+    for plan in reversed(found):
+        if plan.state == "ready" and not plan.is_outdated:
+            return plan
+    raise NoPlan("there is no plan that fits the map as it is: `diem plan` makes one")
+
+
+async def to_take_back(service: MetadataService, name: str | None) -> Status:
+    """Return the plan of that name, else the one that was applied last, or is on its way.
+
+    Raises:
+        NoPlan: none was applied, or not that one.
+        Away: nobody answers.
+        Refused: there is none of that name.
+    """
+    applied = APPLYING.doing | ROLLING_BACK.doing | {APPLYING.done, ROLLING_BACK.done}
+    if name is None:
+        last = next((plan for plan in reversed(await service.plans()) if plan.state in applied), None)
+        if last is None:
+            raise NoPlan("no plan was applied last: there is nothing to take back")
+        return last
+    plan = await service.plan(name)
+    if plan.state not in applied:
+        raise NoPlan(f"{name} is not what was applied last: only that can be taken back")
+    return plan

@@ -1,0 +1,97 @@
+"""Follows a plan that is on its way until it is over, through restarts of the metadata service."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from deploy.plans.service import Away, MetadataService, Status
+from diem.errors import DiemError
+from diem.process.clock import Clock
+
+EVERY_S: Final = 0.5
+GIVEN_UP_AFTER_S: Final = 600.0
+"""Without an answer. The move itself waits for the service, however long that takes."""
+
+Tell = Callable[[str, str], None]
+"""Shows a text; what has another key than the text before is news."""
+
+
+class Way(NamedTuple):
+    """Where a plan is going."""
+
+    command: str
+    """What follows it."""
+    doing: frozenset[str]
+    done: str
+
+
+APPLYING: Final = Way("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
+ROLLING_BACK: Final = Way("rollback", frozenset({"rolling_back"}), "rolled_back")
+
+
+class Overtaken(DiemError):
+    """Somebody else did something else meanwhile."""
+
+    def __init__(self, plan: Status) -> None:
+        self.plan = plan
+        super().__init__(plan)
+
+    def __str__(self) -> str:
+        now = self.plan.state.replace("_", " ")
+        return f"somebody did something else meanwhile: {self.plan.id} is {now} at epoch {self.plan.epoch}"
+
+
+class Follower:
+    """Looks at one plan every `EVERY_S`."""
+
+    def __init__(self, service: MetadataService, way: Way, tell: Tell, clock: Clock) -> None:
+        self._service = service
+        self._way = way
+        self._tell = tell
+        self._clock = clock
+        self._since = self._heard = clock.monotonic()
+
+    async def follow(self, begun: Status) -> Status:
+        """Return how it ended; `begun` is what the service said when it began.
+
+        Raises:
+            Overtaken: it went another way.
+            Away: the service has not answered for too long; it goes on when the service is back.
+            Refused: the service does not know the plan.
+        """
+        plan: Status | None = begun
+        while plan is None or not self._is_over(plan, begun.epoch or 0):
+            await asyncio.sleep(EVERY_S)
+            plan = await self._look(begun.id)
+        return plan
+
+    async def _look(self, name: str) -> Status | None:
+        try:
+            plan = await self._service.plan(name)
+        except Away as error:
+            silent = self._clock.monotonic() - self._heard
+            if silent > GIVEN_UP_AFTER_S:
+                raise Away(f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back") from error
+            self._tell("away", f"{error}; going on when it is back ({silent:.0f} s)")
+            return None
+        self._heard = self._clock.monotonic()
+        return plan
+
+    def _is_over(self, plan: Status, epoch: int) -> bool:
+        if plan.state == self._way.done:
+            return True
+        if plan.state in self._way.doing:
+            text = _words(plan)
+            self._tell(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._since:.0f} s)")
+        # What was begun is in the map from a later epoch on; until it is read, the state is the one before.
+        elif plan.phase is not None and (plan.epoch or 0) > epoch:
+            raise Overtaken(plan)
+        return False
+
+
+def _words(plan: Status) -> str:
+    endpoints = f"{plan.moves:,} endpoint{'' if plan.moves == 1 else 's'}"
+    waits = f"; waits for {plan.waiting_for}" if plan.waiting_for else ""
+    back = "back: " if plan.state == "rolling_back" else ""
+    return f"{back}{plan.phase or plan.state}, {endpoints}{waits}"

@@ -1,0 +1,195 @@
+"""Makes a plan for a running system: what the planner finds, valued by how clients reach servers in its mode."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import typer
+
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from deploy.plans.asked import Asked
+from deploy.plans.learnt import Learnt
+from deploy.plans.system import SHARED, System
+from diem.errors import DiemError
+from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import HOT
+from metadata.costs import DEFAULT, Costs, read_costs
+from metadata.jobs.session import NoSpark, SparkOptions, scratch_folder
+from metadata.placement.blocks import Parts
+from metadata.placement.bounds import Infeasible
+from metadata.placement.instance import Instance
+from metadata.placement.objective import total_cost
+from metadata.placement.options import Options
+from metadata.placement.planner import Outcome, plan
+from metadata.plans.plan import Plan
+
+NAMED: Final = 10
+"""Hot endpoints that a report names."""
+_ROUNDING: Final = 1e-6
+
+
+class Impossible(DiemError):
+    """There is no plan that keeps the load bound."""
+
+    def __init__(self, found: Infeasible) -> None:
+        self.endpoint = found.endpoint
+        super().__init__(str(found))
+
+
+class NoServers(DiemError):
+    """No server is in any group, and nobody said how many there are to be."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return "no server is there now, to plan for: name --servers"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan, whether it pays to apply it, and why (not)."""
+
+    plan: Plan
+    pays: bool
+    why: str
+
+
+def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
+    """Make the plan that was asked for. Takes from a second to minutes.
+
+    Raises:
+        NoServers: it is not known how many servers to plan for.
+        Impossible: an endpoint is too much for a server.
+        NoSpark: it is to be made on Spark, which is not installed.
+        BadCosts: the file of costs cannot be used.
+        typer.BadParameter: there are more partitions already than were asked for.
+    """
+    there = max((len(clone.members) for clone in now.clones.values()), default=0)
+    servers = asked.servers or ((there,) if there else ())
+    if not servers:
+        raise NoServers
+    partitions = partitions_of(now)
+    if asked.partitions is not None and asked.partitions < partitions:
+        raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
+    options = Options(
+        servers=servers,
+        seed=asked.seed,
+        partitions=asked.partitions,
+        least_partitions=partitions,
+        hot_budget=asked.hot_budget,
+        movement_budget=asked.movement,
+    )
+    costs = DEFAULT if asked.costs is None else read_costs(asked.costs)
+    current = homes_of(now, learnt.instance)
+    if asked.movement is not None and max(servers) > partitions:
+        raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
+    try:
+        outcome = _planned(learnt, options, costs, current)
+    except Infeasible as error:
+        raise Impossible(error) from error
+    report = _reported(learnt.instance, outcome, current, costs, system)
+    pays, why = judged(outcome, report, options.epsilon, system)
+    made = Plan(
+        epoch=now.map.head.epoch,
+        partitions=outcome.partitions,
+        homes=dict(zip(learnt.instance.endpoints, outcome.placement.tolist(), strict=True)),
+        servers=servers,
+        seed=asked.seed,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        window={"from": learnt.start, "to": learnt.end},
+        costs=report["costs"],
+        report={**report, "pays": pays, "why": why, "there": there, "source": learnt.source},
+    )
+    return Made(made, pays, why)
+
+
+def _planned(learnt: Learnt, options: Options, costs: Costs, current: Parts) -> Outcome:
+    """Return the same outcome, wherever the subscription sets are."""
+    if learnt.for_spark is None:
+        return plan(learnt.instance, options, costs, current)
+    from metadata.jobs.planning import plan_on_spark  # noqa: PLC0415  # few plans need it
+
+    try:
+        command = java.find()
+    except NoJava as error:
+        raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
+    with scratch_folder() as scratch:
+        return plan_on_spark(learnt.for_spark, options, costs, current, SparkOptions(scratch, java=command))
+
+
+def partitions_of(now: Snapshot) -> int:
+    """Return how many partitions the updates topic has: those that somebody owns, and those that the map names."""
+    owned = [partition for clone in now.clones.values() for partition in clone.owners]
+    named = [place for entry in now.map.entries.values() for place in entry if place is not None]
+    return max([now.map.head.partitions, *(place + 1 for place in owned + named)])
+
+
+def homes_of(now: Snapshot, instance: Instance) -> Parts:
+    """Return where the endpoints of an instance are now: int32[E], HOT for those that every server has."""
+    return np.array([now.map.home(name.encode()) for name in instance.endpoints], np.int32)
+
+
+def judged(outcome: Outcome, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
+    """Return whether a plan pays in the mode that runs, and why.
+
+    The planner values connections from each client to each of its servers. A shared proxy has one to each server
+    whatever the map: there, a plan pays when it balances a load that is uneven now.
+    """
+    if not outcome.pays or system.proxy is not SHARED:
+        return outcome.pays, outcome.why
+    bound = 1 + epsilon + _ROUNDING
+    before, after = (_uneven(report, name) for name in ("current", "plan"))
+    if before > bound >= after:
+        return True, f"balances the load: the fullest server has {after:.3f} times the mean, not {before:.3f}"
+    return False, "the load is even already, and shared proxies have one connection to each server whatever the map"
+
+
+def _uneven(report: Mapping[str, Any], name: str) -> float:
+    return max(float(figures[name]["max_over_mean_load"]) for figures in report["servers"].values())
+
+
+def _reported(instance: Instance, outcome: Outcome, current: Parts, costs: Costs, system: System) -> dict[str, Any]:
+    """Return the planner's report with what it means for people: numbers of endpoints, their names, CPU time."""
+    report, hot = dict(outcome.report), outcome.placement == HOT
+    value = _value(instance, costs, system, {"current": current == HOT, "plan": hot})
+    servers = {count: value(int(count), figures) for count, figures in report["servers"].items()}
+    moved = outcome.placement != current
+    names = [instance.endpoints[index] for index in np.flatnonzero(hot)]
+    return {
+        **report,
+        "servers": servers,
+        "hot": {**report["hot"], "names": names[:NAMED]},
+        "moves": {
+            "endpoints": int(moved.sum()),
+            "of": int(moved.size),
+            "subscriptions": report["moved"]["plan"]["subscriptions"],
+        },
+        "saves_us_per_s": float(
+            np.mean([each["current"]["cpu_us_per_s"] - each["plan"]["cpu_us_per_s"] for each in servers.values()])
+        ),
+        "costs": {name: value for name, value in asdict(costs).items() if value is not None},
+        "mode": system.mode,
+        "proxy": system.proxy,
+    }
+
+
+def _value(
+    instance: Instance, costs: Costs, system: System, hot: Mapping[str, "np.typing.NDArray[np.bool_]"]
+) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
+    """Return what adds the connections that the mode really has, and their CPU time, to figures of each placement."""
+    none = np.zeros(len(instance.endpoints), np.bool_)
+
+    def valued(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+        result = dict(figures)
+        for name, own in figures.items():
+            if name not in {"bounds", "gaps", "mt_kahypar"}:
+                shared = system.proxy is SHARED
+                connections = float(servers * max(system.proxies, 1) if shared else own["connections"])
+                cpu = total_cost(instance, costs, connections, hot.get(name, none), servers)
+                result[name] = {**own, "connections": connections, "cpu_us_per_s": float(f"{cpu:.6g}")}
+        return result
+
+    return valued

@@ -1,0 +1,121 @@
+"""`diem plan` in its parts: what was found, what is made of it, and what is said of that."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from deploy.plans import shown
+from deploy.plans.asked import Asked
+from deploy.plans.learnt import Learnt, learn, need_planner
+from deploy.plans.system import System
+from deploy.terminal import Terminal
+from diem.process.faults import ConfigurationError
+from diem.protocol.assignment import Snapshot
+from metadata.plans.plan import encode
+
+if TYPE_CHECKING:
+    from deploy.plans.made import Made
+
+
+class NotWritten(ConfigurationError):
+    """The file of a plan cannot be written."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(file, reason)
+
+    def __str__(self) -> str:
+        return f"{self.file} cannot be written: {self.reason}"
+
+
+class Planning:
+    """One `diem plan`, in this order: `learn`, `make`, `write`, `say` or `as_json`."""
+
+    def __init__(self, asked: Asked, terminal: Terminal, console: Console) -> None:
+        need_planner()
+        self._asked = asked
+        self._terminal = terminal
+        self._console = console
+        self._learnt: Learnt | None = None
+        self._made: Made | None = None
+
+    def learn(self) -> None:
+        """Read the traffic. Raises what `deploy.plans.learnt.learn` does."""
+        learnt = self._learnt = learn(self._asked, self._terminal)
+        said = f"{learnt.events:,} events of {shown.amount(learnt.clients, 'client')}, {learnt.start} to {learnt.end}"
+        self._terminal.say(f"{said} ({learnt.source})")
+
+    def make(self, system: System, now: Snapshot) -> "Made":
+        """Make the plan. Raises what `deploy.plans.made.make` does."""
+        from deploy.plans.made import make  # noqa: PLC0415  # it needs numpy
+
+        learnt = self._known()
+        with self._console.status("planning") if self._terminal.is_shown else nullcontext():
+            made = self._made = make(learnt, self._asked, system, now)
+        amounts = (
+            shown.amount(len(learnt.instance.endpoints), "endpoint"),
+            shown.amount(learnt.sets, "subscription set"),
+            shown.amount(made.plan.report["there"], "server"),
+        )
+        planned = ", ".join(map(str, made.plan.servers))
+        self._terminal.say("{}, {}; {} now, planned for {}\n".format(*amounts, planned))
+        return made
+
+    @property
+    def encoded(self) -> bytes:
+        """The plan as a file and as the metadata service has it."""
+        return encode(self._result().plan)
+
+    def write(self, file: Path) -> None:
+        """Write the plan to a file. Raises `NotWritten`."""
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_bytes(self.encoded + b"\n")
+        except OSError as error:
+            raise NotWritten(file, error.strerror or str(error)) from error
+
+    def say(self, file: Path | None, *, submitted: bool) -> None:
+        """Say what would move and what that gains, and what can be done next."""
+        made = self._result()
+        for each in shown.gains(made.plan.report):
+            self._console.print(each)
+        said = "It pays" if made.pays else "It does not pay"
+        self._terminal.say(f"{said}: {made.why}\n")
+        if file is None:
+            self._terminal.say(
+                "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
+            )
+        elif submitted:
+            self._terminal.say(f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}")
+        else:
+            self._terminal.say(f"{made.plan.id} is in {file}\nnext: diem apply {file}")
+
+    def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
+        """Return the same for programs."""
+        made, learnt = self._result(), self._known()
+        return {
+            "plan": None if file is None else made.plan.id,
+            "pays": made.pays,
+            "why": made.why,
+            "submitted": submitted,
+            "file": None if file is None else str(file),
+            "window": made.plan.window,
+            "events": learnt.events,
+            "clients": learnt.clients,
+            "servers": list(made.plan.servers),
+            "partitions": made.plan.partitions,
+            "report": made.plan.report,
+        }
+
+    def _known(self) -> Learnt:
+        if self._learnt is None:
+            raise AssertionError("first it learns")
+        return self._learnt
+
+    def _result(self) -> "Made":
+        if self._made is None:
+            raise AssertionError("first it is made")
+        return self._made

@@ -1,0 +1,141 @@
+"""What a plan promises, for people: a small table for each number of servers, and sentences; pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.plans.service import Status
+from deploy.topology import Mode, ProxyMode
+
+COLUMNS: Final = {
+    "current": "now",
+    "plan": "planned",
+    "murmur2": "murmur2",
+    "round_robin": "round robin",
+    "lpt": "LPT",
+}
+"""Placements of a report; the last three know nothing of what clients subscribe to."""
+_ROWS: Final = (
+    ("fan-out, mean", "fan_out", ".2f"),
+    ("fan-out, p99", "fan_out_p99", ".0f"),
+    ("connections", "connections", ",.1f"),
+    ("max/mean load", "max_over_mean_load", ".3f"),
+    ("CPU, ms/s", "cpu_us_per_s", ",.3f"),
+)
+
+
+def gains(report: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Render what a plan would move, and what that gains: the report that is in it."""
+    if "servers" not in report:
+        yield Text("It says nothing of what it gains.")
+        return
+    for count, figures in report["servers"].items():
+        yield table(int(count), figures)
+        yield Text(_above(figures))
+        yield Text("")
+    yield from map(Text, sentences(report))
+
+
+def table(servers: int, figures: Mapping[str, Any]) -> Table:
+    """Render the figures of each placement for a number of servers."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    made.add_column(amount(servers, "server"), no_wrap=True)
+    there = [name for name in COLUMNS if name in figures]
+    for name in there:
+        made.add_column(COLUMNS[name], justify="right", no_wrap=True)
+    for label, key, form in _ROWS:
+        if all(key in figures[name] for name in there):
+            scale = 1000 if key == "cpu_us_per_s" else 1
+            made.add_row(label, *(format(figures[name][key] / scale, form) for name in there))
+    return made
+
+
+def sentences(report: Mapping[str, Any]) -> Iterator[str]:
+    """Return what moves, what it saves, and what changes in the mode that runs."""
+    moves, hot = report["moves"], report["hot"]
+    yield (
+        f"{moves['endpoints']:,} of {amount(moves['of'], 'endpoint')} would move, "
+        f"with {percent(moves['subscriptions'])} of the subscriptions; {report['partitions']} partitions"
+    )
+    if hot["endpoints"]:
+        more = ", ..." if hot["endpoints"] > len(hot["names"]) else ""
+        yield (
+            f"{amount(hot['endpoints'], 'hot endpoint')}, which every server has: {', '.join(hot['names'])}{more}; "
+            f"that adds {percent(hot['added_load'])} of load"
+        )
+    yield from _saved(report["saves_us_per_s"], report["costs"])
+    yield _of_mode(report)
+
+
+def _saved(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
+    what = f"saves {saved / 1000:,.3f} ms" if saved >= 0 else f"costs {-saved / 1000:,.3f} ms more"
+    yield f"It {what} of CPU a second; frames, which no placement changes, are not counted"
+    yield (
+        f"  by a = {costs['update_us']:g} us an update, b = {costs['delivery_us']:g} us a frame, "
+        f"kappa = {costs['connection_us_per_s']:g} us/s a connection ({costs.get('source', 'given')})"
+    )
+
+
+def _of_mode(report: Mapping[str, Any]) -> str:
+    """Return what changes in the mode that runs."""
+    stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"
+    match report.get("mode"), report.get("proxy"):
+        case _, ProxyMode.SHARED:
+            return f"What changes: {stay}; what falls is how many servers a client depends on"
+        case _, ProxyMode.PASSTHROUGH:
+            return (
+                f"What changes: the connections of the proxies, one for each client and server: {_connections(report)}"
+            )
+        case Mode.Z_CLIENT, _:
+            return (
+                f"What changes: the connections of clients, one to each server that they need: {_connections(report)}"
+            )
+    return f"What changes: connections of clients, and of passthrough proxies: {_connections(report)}; {stay}"
+
+
+def _connections(report: Mapping[str, Any]) -> str:
+    changes = []
+    for count, figures in report["servers"].items():
+        now, then = (figures[name]["connections"] for name in ("current", "plan"))
+        changes.append(f"{now:,.1f} -> {then:,.1f} with {amount(int(count), 'server')}")
+    return "; ".join(changes)
+
+
+def _above(figures: Mapping[str, Any]) -> str:
+    gaps = figures["gaps"]
+    best = f"; {percent(gaps['mt_kahypar'])} above Mt-KaHyPar" if "mt_kahypar" in gaps else ""
+    return (
+        f"planned is above the lower bounds by {percent(gaps['fan_out'])} (fan-out{best}) "
+        f"and {percent(gaps['max_over_mean_load'])} (max/mean load)"
+    )
+
+
+def plans_table(plans: Iterable[Status]) -> Table:
+    """Render the plans that there are, the latest last."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("plan", "state", "endpoints", "partitions", "for epoch", "created"):
+        right = heading in {"endpoints", "partitions", "for epoch"}
+        made.add_column(heading, no_wrap=True, justify="right" if right else "left")
+    for plan in plans:
+        counts = (plan.endpoints, plan.partitions, plan.epoch_of_plan)
+        shown = ("-" if count is None else str(count) for count in counts)
+        made.add_row(plan.id, state(plan), *shown, plan.created or "-")
+    return made
+
+
+def state(plan: Status) -> str:
+    """Return the state of a plan, as people say it."""
+    return "outdated" if plan.is_outdated else plan.state.replace("_", " ")
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage of three digits."""
+    return f"{share * 100:.3g} %"
+
+
+def amount(number: int, noun: str) -> str:
+    """Return `1 server` or `3 servers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

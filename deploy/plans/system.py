@@ -1,0 +1,120 @@
+"""The running system that plans are for: its mode, and where its metadata services are."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from deploy import control
+from deploy.describe import with_children
+from deploy.statedir import StateDir
+from deploy.topology import Mode, ProxyMode
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import Phase
+
+SHARED: Final = ProxyMode.SHARED
+
+
+class NoPartitions(DiemError):
+    """What runs has no partitions to plan."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        super().__init__(mode)
+
+    def __str__(self) -> str:
+        modes = ", ".join(mode for mode in Mode if mode.partitioned)
+        return f"there is no metadata service: mode {self.mode} has no partitions (those that have: {modes})"
+
+
+class NotFound(DiemError):
+    """The metadata service of a partitioned mode does not run now."""
+
+    retriable = True
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        super().__init__(mode)
+
+    def __str__(self) -> str:
+        return f"no metadata service runs in this {self.mode} now: `diem status` shows what does"
+
+
+class BadMetadataUrl(ConfigurationError):
+    """What was given is not the URL of an internal listener."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(url)
+
+    def __str__(self) -> str:
+        return f"--metadata is http(s)://host:port of an internal listener, not {self.url!r}"
+
+
+class Moving(DiemError):
+    """Endpoints are on their way: what is there now is not what will be."""
+
+    retriable = True
+
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+        super().__init__(phase)
+
+    def __str__(self) -> str:
+        return f"endpoints are moving ({self.phase}): `diem apply` shows how far that is; plan when it is over"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What is known of it; of one that was not started here, only where it is."""
+
+    metadata: tuple[str, ...]
+    """Base URLs of the internal listeners of metadata services."""
+    mode: Mode | None = None
+    proxy: ProxyMode | None = None
+    """How its proxies reach servers; None: there are none, or they did not say."""
+    proxies: int = 0
+
+
+async def find(state: StateDir, url: str | None) -> System:
+    """Return the system of the `diem up` in the state directory, or the one that `url` is of.
+
+    Raises:
+        BadMetadataUrl: `url` is none.
+        NotUp: nothing runs in the state directory.
+        ControlFailed: what runs there does not answer.
+        NoPartitions: its mode has none.
+        NotFound: its metadata service does not run now.
+    """
+    if url is not None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+            raise BadMetadataUrl(url)
+        return System((url.rstrip("/"),))
+    return of_status(await control.ask(state, "status"))
+
+
+def of_status(status: dict[str, Any]) -> System:
+    """Return the system that a `diem up` says it is.
+
+    Raises:
+        NoPartitions: its mode has none.
+        NotFound: its metadata service does not run now.
+    """
+    mode = Mode(status["mode"])
+    if not mode.partitioned:
+        raise NoPartitions(mode)
+    running = [process for _, process in with_children(status["processes"])]
+    urls = [process["urls"]["internal"] for process in running if process["process"] == "metadata"]
+    if not urls:
+        raise NotFound(mode)
+    proxies = [process for process in running if process["process"] == "proxy"]
+    said = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
+    return System(tuple(urls), mode, ProxyMode(said.pop()) if len(said) == 1 else None, len(proxies))
+
+
+def must_rest(now: Snapshot) -> None:
+    """Raise `Moving` while endpoints are on their way."""
+    if now.map.head.phase is not Phase.STABLE:
+        raise Moving(now.map.head.phase)

@@ -1,0 +1,158 @@
+"""Plans as a person makes, applies and takes them back: by commands alone, while a client goes on being served."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.links.client import PartitionedClient
+from diem.protocol.traffic import Type
+from tests.integration.deploy.running import DIEM, PATIENCE_S, Running, diem, environment, fine, up
+from tests.integration.deploy.visiting import NAME, Client, put
+from tests.support.traffic import MINUTE, write
+from tests.unit.deploy.plans.recorded import MINUTES, events
+
+pytestmark = pytest.mark.usefixtures("kafka_program")
+
+MOVE_S = 3
+
+
+async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path) -> None:
+    options = ("--mode", "z-client", "--servers", "2", "--traffic", "off")
+    quick = f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_S}"
+    async with up(tmp_path, *options, "--set", quick) as running:
+        await running.until_status(fine)
+        async with subscribed(running) as client:
+            await client.sees(await put(running, 1))
+            record(tmp_path / ".diem" / "traffic" / "in")
+            before = await homes(running)
+            planned = json.loads(await said(tmp_path, "plan", "--window", f"{MINUTES}m", "--json"))
+            assert planned["pays"], planned["why"]
+            assert planned["submitted"]
+            name = planned["plan"]
+            figures = planned["report"]["servers"]["2"]
+            assert figures["plan"]["connections"] < figures["current"]["connections"]
+            assert f"{name}  ready" in await said(tmp_path, "plans")
+
+            # Nobody is asked where there is no terminal.
+            code, _, err = await diem("apply", name, cwd=tmp_path)
+            assert (code, "say --yes" in err) == (2, True)
+            applying = await begun(tmp_path, "apply", planned["file"], "--yes")
+            lines = await until(applying, "waits for clients to go over")
+            os.kill(running.pids()["metadata"], signal.SIGKILL)
+            lines += await until(applying, f"{name} is applied")
+            assert await applying.wait() == 0, lines
+            assert any("would move, with" in line for line in lines)
+            assert any("the connections of clients, one to each server" in line for line in lines)
+            after = await homes(running)
+            moved = {each: home for each, home in after.items() if before.get(each) != home}
+            assert 0 < len(moved) <= planned["report"]["moves"]["endpoints"]
+            await client.sees(await put(running, 2))
+
+            taking_back = await begun(tmp_path, "rollback", "--yes")
+            await until(taking_back, "back: ")
+            taking_back.send_signal(signal.SIGINT)
+            await until(taking_back, f"{name} goes on without this command: `diem rollback {name}`")
+            assert await taking_back.wait() == 0
+            assert f"{name} is rolled back" in await said(tmp_path, "rollback")
+            assert await homes(running) == before
+            await client.sees(await put(running, 3))
+
+
+async def test_loop_does_nothing_where_it_has_nothing_to_learn_from_and_says_so(tmp_path: Path) -> None:
+    code, out, _ = await diem("autoplan", "--once", "--no-spark", cwd=tmp_path)
+    assert code == 1
+    assert "failed: diem plan: diem is not up in" in out
+    (entry,) = (tmp_path / ".diem" / "autoplan.jsonl").read_text().splitlines()
+    assert json.loads(entry)["what"] == "failed"
+
+    loop = await begun(tmp_path, "autoplan", "--no-spark", "--every", "1h")
+    await until(loop, "failed: ")
+    code, _, err = await diem("autoplan", "--once", "--no-spark", cwd=tmp_path)
+    assert (code, "another `diem autoplan` runs here" in err) == (1, True)
+    loop.terminate()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await loop.wait() == 0
+
+
+def record(folder: Path) -> None:
+    """Traffic of clients of pairs of endpoints, and of some that have ours and another one."""
+    recorded = events()
+    life_begin = recorded[0].time
+    ours: list[Any] = []
+    for number in range(10):
+        client = f"{0xFF00 + number:016x}"
+        for type_, names in ((Type.CONNECT, ()), (Type.SUBSCRIBE, (NAME, "/my/other"))):
+            made = recorded[0]._replace(
+                type=type_, id=f"{0xA1:012x}-{10_000 + len(ours)}", time=life_begin + number, endpoints=names
+            )
+            ours.append(made._replace(client=client, connection=client))
+    assert all(event.time < life_begin + MINUTE for event in ours)
+    write(folder, "websocket-1-a-1.jsonl", [*recorded, *ours])
+
+
+async def homes(running: Running) -> dict[str, list[int | None]]:
+    """The entries of the map, as the metadata service has them."""
+    status = await running.status()
+    key = (running.cwd / ".diem" / "internal.key").read_text().strip()
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        url = f"{status['metadata']['urls']['internal']}/v1/partitions"
+        entries: dict[str, list[int | None]] = (await http.get(url, headers={"Authorization": f"Bearer {key}"})).json()[
+            "entries"
+        ]
+    return entries
+
+
+async def said(cwd: Path, *arguments: str) -> str:
+    """What a command says that does it."""
+    code, out, err = await diem(*arguments, cwd=cwd)
+    assert code == 0, err
+    return out
+
+
+async def begun(cwd: Path, *arguments: str) -> asyncio.subprocess.Process:
+    """A command that runs; what it says on standard error is with the rest."""
+    return await asyncio.create_subprocess_exec(
+        *DIEM, *arguments, cwd=cwd, env=environment(), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+    )
+
+
+async def until(process: asyncio.subprocess.Process, text: str) -> list[str]:
+    """The lines that a command says until one has a text."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(2 * PATIENCE_S):
+        async for line in process.stdout:
+            lines.append(line.decode().rstrip())
+            if text in lines[-1]:
+                return lines
+    raise AssertionError(lines)
+
+
+@contextlib.asynccontextmanager
+async def subscribed(running: Running) -> AsyncIterator[Client]:
+    """A client that asks where its endpoint is, and goes along when that moves."""
+    urls = running.described()["urls"]
+    origin = urls["page"].rstrip("/").replace("127.0.0.1", "localhost")
+    made = Client()
+
+    async def follow() -> None:
+        async with PartitionedClient(urls["metadata"], hosts={"127.0.0.1"}, origin=origin) as client:
+            await client.subscribe({NAME: None})
+            async for event in client:
+                made.seen.append(event)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,70 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.plans import learnt
+from deploy.plans.asked import Asked
+from deploy.plans.learnt import NoPlanner, NothingLearnt, TooMuch, learn, need_planner
+from deploy.terminal import Terminal
+from metadata.statistics.window import Window
+from tests.unit.deploy.plans.recorded import recorded
+
+QUIET = Terminal(quiet=True)
+
+
+def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
+    found = learn(Asked(recorded(tmp_path)), QUIET)
+    assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
+    assert (found.clients, found.sets, found.for_spark) == (80, 8, None)
+    assert found.source == f"1 file in {tmp_path / 'in'}"
+    # Ten times 60 updates in the hour that ends with the last event.
+    assert found.instance.rate.tolist() == pytest.approx([600 / 3600] * 16)
+
+
+def test_folder_of_files_may_be_named_itself(tmp_path: Path) -> None:
+    assert learn(Asked(recorded(tmp_path) / "in"), QUIET).clients == 80
+
+
+def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
+    found = learn(Asked(recorded(tmp_path), window=60_000), QUIET)
+    assert found.instance.seconds == 60
+
+
+def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
+    with pytest.raises(NothingLearnt, match=r"there is no traffic yet in .*`diem pipeline run`"):
+        learn(Asked(tmp_path), QUIET)
+
+
+def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
+    with pytest.raises(NothingLearnt, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
+        learn(Asked(recorded(tmp_path), window=Window(0, 1000)), QUIET)
+
+
+def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt, "MOST_BYTES", 100)
+    with pytest.raises(TooMuch, match="`diem pipeline run`"):
+        learn(Asked(recorded(tmp_path)), QUIET)
+
+
+def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(learnt, "_of_statistics", lambda folder, _spark: seen.append(folder))
+    recorded(tmp_path)
+    for hour in ("01", "03", "02"):
+        folder = tmp_path / "warehouse" / "statistics" / hour
+        folder.mkdir(parents=True)
+        (folder / "window.json").write_text(json.dumps({"to": f"2026-01-01T{hour}:00:00.000Z"}))
+    learn(Asked(tmp_path), QUIET)
+    learn(Asked(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
+    assert [folder.name for folder in seen] == ["03", "02"]
+    # Those of another window are of no use.
+    assert learn(Asked(tmp_path, window=60_000, spark=False), QUIET).clients == 80
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_planner()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
+    with pytest.raises(NoPlanner, match="plans need scipy, which is not installed: `make spark`"):
+        need_planner()

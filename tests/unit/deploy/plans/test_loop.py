@@ -1,0 +1,166 @@
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.plans import commands
+from deploy.plans.commands import Commands, Interrupted
+from deploy.plans.loop import AlreadyPlanning, Decision, Journal, Policy, Ran, decide, pause
+from deploy.statedir import BadStateDir
+
+POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
+
+
+def planned(*, pays: bool) -> str:
+    figures = {"fan_out": 1.5, "connections": 3.0, "max_over_mean_load": 1.01, "fan_out_p99": 2}
+    return json.dumps(
+        {
+            "plan": "p-1" if pays else None,
+            "pays": pays,
+            "why": "saves much" if pays else "nothing better was found",
+            "window": {"from": "a", "to": "b"},
+            "report": {
+                "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
+                "moves": {"endpoints": 2, "subscriptions": 0.004},
+                "saves_us_per_s": 5.0,
+            },
+        }
+    )
+
+
+class Scripted:
+    """Commands that end as a test says; those that are not mentioned end well, and say nothing."""
+
+    def __init__(self, **ends: Ran) -> None:
+        self.ends = ends
+        self.ran: list[str] = []
+
+    async def __call__(self, *arguments: str) -> Ran:
+        self.ran.append(" ".join(arguments))
+        return self.ends.get(arguments[0], Ran(0, "", ""))
+
+
+async def test_plan_that_pays_is_applied() -> None:
+    run = Scripted(plan=Ran(0, "starting Spark\n" + planned(pays=True) + "\n", ""))
+    decision = await decide(run, POLICY)
+    assert run.ran == [
+        "pipeline run --window 1h",
+        "plan --json --movement 1% --state-dir /s",
+        "apply p-1 --yes --state-dir /s",
+    ]
+    assert (decision.what, decision.plan) == ("applied", "p-1")
+    assert decision.line() == (
+        "applied p-1: saves much (S = 4: fan-out 1.50 -> 1.50, load 1.010 -> 1.010; 0.4 % of the subscriptions)"
+    )
+
+
+async def test_plan_that_does_not_pay_changes_nothing_and_says_why() -> None:
+    run = Scripted(plan=Ran(0, planned(pays=False), ""))
+    decision = await decide(run, POLICY)
+    assert len(run.ran) == 2
+    assert decision.line().startswith("nothing: nothing better was found (S = 4")
+
+
+async def test_dry_run_submits_and_applies_nothing() -> None:
+    run = Scripted(plan=Ran(0, planned(pays=True), ""))
+    decision = await decide(run, Policy([], None, [], dry_run=True))
+    assert run.ran == ["plan --json --no-submit"]
+    assert decision.what == "would apply"
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ({"pipeline": Ran(1, "", "a warning\ndiem: the topic is away\n")}, "diem pipeline: the topic is away"),
+        ({"plan": Ran(70, "", "")}, "diem plan: exit 70"),
+        ({"plan": Ran(0, "hello", "")}, "diem plan: it gave no JSON"),
+        ({"plan": Ran(0, "", "")}, "diem plan: it gave no JSON"),
+        ({"plan": Ran(0, planned(pays=True), ""), "apply": Ran(1, "", "diem: it was overtaken")}, "it was overtaken"),
+    ],
+)
+async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, Ran], why: str) -> None:
+    decision = await decide(Scripted(**ends), POLICY)
+    assert decision.what == "failed"
+    assert decision.why.endswith(why)
+
+
+def test_decisions_are_written_down(tmp_path: Path) -> None:
+    said: list[str] = []
+    journal = Journal(tmp_path / "state", said.append)
+    with journal.held():
+        journal.note(Decision("nothing", "it is even"), 1.26)
+        journal.note(Decision("applied", "it pays", "p-1", None), 2.0)
+    entries: list[dict[str, Any]] = [json.loads(line) for line in journal.file.read_text().splitlines()]
+    assert [(entry["what"], entry["plan"], entry["seconds"]) for entry in entries] == [
+        ("nothing", None, 1.3),
+        ("applied", "p-1", 2.0),
+    ]
+    assert [line.split("  ", 1)[1] for line in said] == ["nothing: it is even", "applied p-1: it pays"]
+
+
+def test_two_loops_of_a_state_directory_are_one_too_many(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path, print), Journal(tmp_path, print)
+    with first.held(), pytest.raises(AlreadyPlanning, match=r"autoplan\.lock"), second.held():
+        pass
+    with second.held():
+        pass
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadStateDir, match="file"), Journal(tmp_path / "file", print).held():
+        pass
+    said: list[str] = []
+    Journal(tmp_path / "nowhere", said.append).note(Decision("nothing", "it is even"), 1.0)
+    assert "was not written" in said[1]
+
+
+async def test_pause_ends_when_it_is_to_stop() -> None:
+    stopping = asyncio.Event()
+    await pause(stopping, 0.0)
+    stopping.set()
+    async with asyncio.timeout(10):
+        await pause(stopping, 1000.0)
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "guarded", lambda argv: argv)
+    monkeypatch.setattr(commands, "command", lambda: (sys.executable, "-c"))
+
+
+@pytest.mark.usefixtures("program")
+async def test_command_is_run_to_its_end() -> None:
+    run = Commands(asyncio.Event())
+    assert await run("import sys; print(1); sys.stderr.write('two'); sys.exit(3)") == Ran(3, "1\n", "two")
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize("handles", [True, False])
+async def test_command_is_interrupted_when_it_is_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool
+) -> None:
+    monkeypatch.setattr(commands, "END_WITHIN_S", 20.0 if handles else 0.1)
+    begun, interrupted, stopping = tmp_path / "begun", tmp_path / "interrupted", asyncio.Event()
+    code = (
+        "import pathlib, signal, time\n"
+        f"{'' if handles else 'signal.signal(signal.SIGINT, signal.SIG_IGN)'}\n"
+        f"pathlib.Path({str(begun)!r}).touch()\n"
+        "try:\n    time.sleep(1000)\n"
+        f"except KeyboardInterrupt:\n    pathlib.Path({str(interrupted)!r}).touch()\n"
+    )
+    running = asyncio.create_task(Commands(stopping)(code))
+    deadline = time.monotonic() + 30
+    while not begun.exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    stopping.set()
+    with pytest.raises(Interrupted):
+        await running
+    assert interrupted.exists() is handles
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -1,0 +1,131 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+from deploy.plans.asked import Asked
+from deploy.plans.learnt import Learnt, learn
+from deploy.plans.made import Impossible, Made, NoServers, homes_of, judged, make, partitions_of
+from deploy.plans.system import System
+from deploy.terminal import Terminal
+from deploy.topology import Mode, ProxyMode
+from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import HOT
+from diem.protocol.partitions import partition_of
+from metadata.placement.planner import Outcome
+from metadata.plans.plan import decode, encode
+from tests.unit.deploy.plans.recorded import recorded
+from tests.unit.deploy.plans.scripted import running
+
+Z_CLIENT = System(("http://m",), Mode.Z_CLIENT)
+SHARED = System(("http://m",), Mode.Z_PROXY, ProxyMode.SHARED, 3)
+
+
+@pytest.fixture
+def traffic(tmp_path: Path) -> Path:
+    return recorded(tmp_path)
+
+
+def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> Made:
+    wanted = Asked(traffic, window=600_000, **asked)
+    return make(learnt(wanted), wanted, system, now)
+
+
+def learnt(asked: Asked) -> Learnt:
+    return learn(asked, Terminal(quiet=True))
+
+
+def test_plan_puts_together_what_clients_have_together(traffic: Path) -> None:
+    found = made(traffic, running())
+    plan = found.plan
+    assert found.pays, found.why
+    assert (plan.epoch, plan.servers) == (7, (2,))
+    server = {name: home * 2 // plan.partitions for name, home in plan.homes.items()}
+    assert all(server[f"/{pair}/a"] == server[f"/{pair}/b"] for pair in range(8))
+    assert decode(encode(plan)) == plan
+    figures = plan.report["servers"]["2"]
+    assert figures["plan"]["connections"] < figures["current"]["connections"]
+    saved = 1.7 * (figures["current"]["connections"] - figures["plan"]["connections"])
+    assert plan.report["saves_us_per_s"] == pytest.approx(saved, rel=1e-3)
+    assert plan.report["moves"]["of"] == 16
+
+
+def test_equal_traffic_and_seed_make_the_same_homes(traffic: Path) -> None:
+    assert made(traffic, running(), seed=3).plan.homes == made(traffic, running(), seed=3).plan.homes
+
+
+def test_what_is_applied_already_does_not_pay_again(traffic: Path) -> None:
+    homes = made(traffic, running()).plan.homes
+    now = running(**{name.removeprefix("/"): home for name, home in homes.items()})
+    found = made(traffic, now)
+    assert not found.pays
+    assert found.plan.report["moves"]["endpoints"] == 0
+
+
+def test_budget_of_movement_is_kept(traffic: Path) -> None:
+    assert made(traffic, running(), movement=0.1).plan.report["moves"]["subscriptions"] <= 0.1
+
+
+def test_with_shared_proxies_connections_are_those_of_the_proxies(traffic: Path) -> None:
+    found = made(traffic, running(), SHARED)
+    figures = found.plan.report["servers"]["2"]
+    assert {own["connections"] for name, own in figures.items() if name not in {"bounds", "gaps"}} == {6.0}
+    assert found.plan.report["saves_us_per_s"] == 0
+
+
+@pytest.mark.parametrize(
+    ("system", "before", "pays"),
+    [(SHARED, 1.0, False), (SHARED, 1.3, True), (Z_CLIENT, 1.0, True)],
+)
+def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, before: float, pays: bool) -> None:
+    outcome = Outcome(np.zeros(1, np.int32), 8, {}, pays=True, why="saves connections")
+    balance = {name: {"max_over_mean_load": load} for name, load in (("current", before), ("plan", 1.02))}
+    found, why = judged(outcome, {"servers": {"2": balance}}, 0.05, system)
+    assert found is pays
+    assert ("saves connections" in why) is (system is Z_CLIENT)
+
+
+def test_plan_that_does_not_pay_does_so_in_no_mode() -> None:
+    outcome = Outcome(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
+    assert judged(outcome, {}, 0.05, SHARED) == (False, "nothing better was found")
+
+
+def test_partitions_are_those_that_somebody_owns_or_the_map_names() -> None:
+    assert partitions_of(running(partitions=8)) == 8
+    assert partitions_of(running(partitions=12)) == 12
+    assert partitions_of(running(partitions=8, a=19, hot=HOT)) == 20
+
+
+def test_homes_are_where_the_map_says_and_else_the_hash(traffic: Path) -> None:
+    instance = learnt(Asked(traffic)).instance
+    now = running(**{"0/a": 5, "1/b": HOT})
+    homes = dict(zip(instance.endpoints, homes_of(now, instance).tolist(), strict=True))
+    assert (homes["/0/a"], homes["/1/b"], homes["/2/a"]) == (5, HOT, partition_of(b"/2/a", 8))
+
+
+def test_what_cannot_be_planned_is_said(traffic: Path) -> None:
+    with pytest.raises(NoServers, match="name --servers"):
+        made(traffic, replaced_clones(running()))
+    assert made(traffic, replaced_clones(running()), servers=(2,)).plan.servers == (2,)
+    with pytest.raises(typer.BadParameter, match="has 8 partitions already"):
+        made(traffic, running(), partitions=4)
+    with pytest.raises(typer.BadParameter, match="for up to 8 servers here"):
+        made(traffic, running(), movement=0.1, servers=(16,))
+    with pytest.raises(Impossible, match="servers"):
+        # 16 equal endpoints over 7 servers are uneven, and none may be hot.
+        made(traffic, running(), servers=(7,), hot_budget=0.0)
+
+
+def replaced_clones(now: Snapshot) -> Snapshot:
+    return now._replace(clones={})
+
+
+def test_costs_that_were_measured_are_in_the_plan(traffic: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cost.json"
+    file.write_text('{"figures": {"update_us": 4.5, "delivery_us": 9, "connection_us_per_s": 2}}')
+    plan = made(traffic, running(), costs=file).plan
+    assert (plan.costs["update_us"], plan.costs["source"]) == (4.5, str(file))
+    assert replace(plan, report={}).report == {}

@@ -1,0 +1,80 @@
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.plans.service import Away, Refused, Status
+from tests.unit.deploy.plans.scripted import URLS, service, status
+
+
+async def test_what_is_asked_for_is_asked_with_the_key() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=status(more="than is known"))
+
+    assert (await service(answer).plan("p-1")).state == "ready"
+    assert [(each.method, str(each.url)) for each in seen] == [("GET", "http://one:1/v1/plans/p-1")]
+    assert seen[0].headers["Authorization"] == "Bearer a-key-of-a-test-of-32-characters"
+
+
+@pytest.mark.parametrize("failure", [503, httpx.ConnectError("refused"), httpx.ReadTimeout("silence")])
+async def test_another_service_is_asked_where_one_does_not_answer(failure: int | Exception) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "two":
+            return httpx.Response(200, json={"plans": [status()]})
+        if isinstance(failure, Exception):
+            raise failure
+        return httpx.Response(failure, json={"detail": "the map is not known yet"})
+
+    assert [plan.id for plan in await service(answer, URLS).plans()] == ["p-1"]
+
+
+async def test_what_may_have_been_begun_is_not_begun_again_elsewhere() -> None:
+    hosts: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        hosts.append(request.url.host)
+        raise httpx.ReadTimeout("silence")
+
+    with pytest.raises(Away, match="silence"):
+        await service(answer, URLS).apply("p-1")
+    assert hosts == ["one"]
+
+
+async def test_what_was_not_sent_is_begun_elsewhere() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "one":
+            raise httpx.ConnectError("refused")
+        return httpx.Response(202, json=status(state="preparing"))
+
+    assert (await service(answer, URLS).apply("p-1")).state == "preparing"
+
+
+@pytest.mark.parametrize("code", [404, 409, 422, 507])
+async def test_refusal_says_what_the_service_says(code: int) -> None:
+    with pytest.raises(Refused, match="made for epoch 2") as caught:
+        await service(lambda _: httpx.Response(code, json={"detail": "made for\nepoch 2"})).rollback("p-1")
+    assert caught.value.status == code
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"<html>"])
+async def test_answer_that_is_none_is_no_answer(content: bytes) -> None:
+    with pytest.raises(Away):
+        await service(lambda _: httpx.Response(200, content=content)).plans()
+    with pytest.raises(Away):
+        await service(lambda _: httpx.Response(200, content=content)).snapshot()
+
+
+@pytest.mark.parametrize(
+    ("differences", "outdated"),
+    [
+        ({}, False),
+        ({"epoch": 4}, True),
+        ({"epoch": 4, "state": "applied"}, False),
+        ({"epoch": None, "phase": None}, False),
+    ],
+)
+def test_a_plan_is_outdated_when_the_map_has_changed_since(differences: dict[str, Any], outdated: bool) -> None:
+    assert Status.of(status(**differences)).is_outdated is outdated

@@ -1,0 +1,117 @@
+from typing import Any
+
+import pytest
+from rich.table import Table
+
+from deploy.plans.service import Status
+from deploy.plans.shown import gains, percent, plans_table, sentences
+from deploy.terminal import plain_console
+from deploy.topology import Mode, ProxyMode
+from tests.unit.deploy.plans.scripted import status
+
+
+def figures(connections: float) -> dict[str, float]:
+    return {
+        "fan_out": 1.5,
+        "fan_out_p99": 3,
+        "connections": connections,
+        "max_over_mean_load": 1.04,
+        "cpu_us_per_s": 2500.0,
+    }
+
+
+def report(**differences: Any) -> dict[str, Any]:
+    placed = {
+        name: figures(each) for name, each in (("plan", 140.0), ("current", 231.0), ("lpt", 240.0), ("murmur2", 231.0))
+    }
+    gaps = {"fan_out": 0.12, "max_over_mean_load": 0.03}
+    return {
+        "servers": {"4": {**placed, "bounds": {"fan_out": 1.3, "max_over_mean_load": 1.0}, "gaps": gaps}},
+        "moves": {"endpoints": 1200, "of": 5000, "subscriptions": 0.183},
+        "hot": {"endpoints": 2, "added_load": 0.003, "names": ["/x", "/y"]},
+        "partitions": 24,
+        "saves_us_per_s": 12_300.0,
+        "costs": {"update_us": 5.0, "delivery_us": 10.0, "connection_us_per_s": 1.7, "source": "cost.json"},
+        "mode": Mode.Z_CLIENT,
+        "proxy": None,
+        **differences,
+    }
+
+
+def shown(capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> list[str]:
+    for each in gains(found):
+        plain_console().print(each)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_each_placement_is_a_column_beside_what_is_there_now(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, report())
+    assert lines[0].split() == ["4", "servers", "now", "planned", "murmur2", "LPT"]
+    assert lines[3].split() == ["connections", "231.0", "140.0", "231.0", "240.0"]
+    assert lines[5].split() == ["CPU,", "ms/s", "2.500", "2.500", "2.500", "2.500"]
+    assert lines[6] == "planned is above the lower bounds by 12 % (fan-out) and 3 % (max/mean load)"
+
+
+def test_reference_is_named_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report()
+    found["servers"]["4"]["gaps"]["mt_kahypar"] = 0.07
+    assert "(fan-out; 7 % above Mt-KaHyPar)" in shown(capsys, found)[6]
+
+
+def test_what_moves_and_what_it_saves_are_sentences() -> None:
+    moved, hot, saved, costs, _ = sentences(report())
+    assert moved == "1,200 of 5,000 endpoints would move, with 18.3 % of the subscriptions; 24 partitions"
+    assert hot == "2 hot endpoints, which every server has: /x, /y; that adds 0.3 % of load"
+    assert saved.startswith("It saves 12.300 ms of CPU a second")
+    assert costs == "  by a = 5 us an update, b = 10 us a frame, kappa = 1.7 us/s a connection (cost.json)"
+
+
+def test_without_hot_endpoints_there_is_nothing_to_say_of_them() -> None:
+    none = {"endpoints": 0, "added_load": 0.0, "names": []}
+    assert not any("hot" in line for line in sentences(report(hot=none)))
+    assert "/x, ...; that" in list(sentences(report(hot={"endpoints": 2, "added_load": 0.1, "names": ["/x"]})))[1]
+
+
+def test_plan_that_costs_more_says_so() -> None:
+    assert any("It costs 1.000 ms more of CPU" in line for line in sentences(report(saves_us_per_s=-1000.0)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "proxy", "falls", "stays"),
+    [
+        (Mode.Z_CLIENT, None, "the connections of clients", False),
+        (Mode.Z_PROXY, ProxyMode.PASSTHROUGH, "the connections of the proxies", False),
+        (Mode.Z_COMPOSITE, ProxyMode.SHARED, None, True),
+        (Mode.XZ, ProxyMode.PASSTHROUGH, "the connections of the proxies", False),
+        (None, None, "connections of clients, and of passthrough proxies", True),
+    ],
+)
+def test_what_changes_depends_on_the_mode(
+    mode: Mode | None, proxy: ProxyMode | None, falls: str | None, stays: bool
+) -> None:
+    last = list(sentences(report(mode=mode, proxy=proxy)))[-1]
+    assert ("connections stay one to each server for each proxy" in last) is stays
+    assert ("231.0 -> 140.0 with 4 servers" in last) is (falls is not None)
+    assert falls is None or falls in last
+
+
+def test_plan_of_others_without_figures_is_shown_without(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {}) == ["It says nothing of what it gains."]
+
+
+def test_plans_are_listed_with_their_states(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [status("p-1", state="rolled_back"), status("p-2", epoch_of_plan=1), status("p-3", partitions=None)]
+    made = plans_table(map(Status.of, found))
+    assert isinstance(made, Table)
+    plain_console().print(made)
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    assert [[cell.strip() for cell in row if cell.strip()][:2] for row in rows[1:]] == [
+        ["p-1", "rolled back"],
+        ["p-2", "outdated"],
+        ["p-3", "ready"],
+    ]
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.00123, "0.123 %"), (0.5, "50 %"), (1.0, "100 %")])
+def test_share_is_shown_with_three_digits(share: float, text: str) -> None:
+    assert percent(share) == text

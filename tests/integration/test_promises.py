@@ -8,6 +8,7 @@ import pytest
 
 from deploy.kafka.cluster import LocalCluster
 from diem.kafka.options import KafkaOptions
+from tests.load.injection.repartition import MOVE
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 
@@ -30,6 +31,17 @@ RUNS_Z = [
     replace(LOAD_Z, mode="z-composite", faults=("kill-proxy",), seed=19),
     replace(LOAD_Z, mode="xz", servers=1, clones=2, faults=("kill-composite",), seed=20),
 ]
+REPARTITIONED = [
+    replace(LOAD_Z, mode="z-client", faults=("move-kill-bridge", "retire-rollback"), label="repartitioned", seed=21),
+    replace(
+        LOAD_Z,
+        mode="z-proxy",
+        proxy="shared",
+        faults=(MOVE, "prepare-kill-data"),
+        label="repartitioned",
+        seed=22,
+    ),
+]
 
 
 @pytest.mark.parametrize("scenario", RUNS, ids=lambda scenario: scenario.name)
@@ -45,3 +57,16 @@ async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
     cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
     outcome = await run(replace(scenario, kafka=cluster))
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
+
+
+@pytest.mark.parametrize("scenario", REPARTITIONED, ids=lambda scenario: scenario.name)
+async def test_endpoints_move_and_come_back_through_a_fault_without_a_missed_update(
+    scenario: Scenario, kafka: LocalCluster
+) -> None:
+    cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
+    outcome = await run(replace(scenario, kafka=cluster))
+    assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
+    # How long it took is for `make faults`.
+    found = [goal for goal in outcome.goals if goal.name.startswith(scenario.faults) and goal.unit != "s"]
+    assert len(found) >= len(scenario.faults)
+    assert [goal for goal in found if not goal.reached] == []

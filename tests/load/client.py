@@ -1,6 +1,7 @@
 """A load client with one connection: subscribes, applies the drop rule, reconnects as the SDK does."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from time import monotonic
 from typing import Any
@@ -131,7 +132,7 @@ class LoadClient(Subscriber):
         self._dialing = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
-        link = self._dialed = Link(self, self._server)
+        link = self._dialed = Link(self, replace(self._server, path=self.named(self._server.path)))
         await link.dial(self.address, CONNECT_SECONDS)
 
     def _subscribe(self, endpoints: set[bytes]) -> None:

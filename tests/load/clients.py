@@ -20,6 +20,7 @@ import uvloop
 from pydantic import BaseModel
 
 from tests.load.client import LoadClient
+from tests.load.interests import Interests
 from tests.load.link import Server
 from tests.load.locating import Locator
 from tests.load.partitioned import PartitionedLoadClient
@@ -45,6 +46,8 @@ class Plan(BaseModel, frozen=True):
     endpoints: list[str]
     clients: int = 500
     subscriptions: int = 10
+    communities: int = 0
+    """Of clients with interests in common; 0 = everybody looks at anything."""
     addresses: int = 16
     """Loopback addresses that the clients are spread over."""
     probes: int = 0
@@ -67,12 +70,13 @@ class Crowd:
         self.expected: dict[bytes, int] = {}
         self.churn_seconds = plan.churn_seconds
         self.locator = locator
+        self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
         self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
 
     def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> Subscriber:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
-        wants = self.random.sample(self.plan.endpoints, self.plan.subscriptions)
+        wants = self.interests.first(number, self.plan.subscriptions, self.random)
         random = Random(self.random.random())
         probes = number < self.plan.probes
         if self.plan.metadata and probes:
@@ -95,8 +99,8 @@ class Crowd:
         for client in self.clients:
             if self.random.random() < seconds / self.churn_seconds:
                 wants = {endpoint.decode() for endpoint in client.wants}
-                others = [name for name in self.random.sample(self.plan.endpoints, len(wants) + 1) if name not in wants]
-                client.swap(self.random.choice(sorted(wants)), others[0])
+                another = self.interests.another(int(client.name), wants, self.random)
+                client.swap(self.random.choice(sorted(wants)), another)
 
     def drop(self, share: float) -> None:
         """So many clients lose their connections."""

@@ -30,6 +30,11 @@ class Crowd:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        return self._plan.clients
+
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(

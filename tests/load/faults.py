@@ -1,14 +1,18 @@
 """``python -m tests.load.faults --mode MODE``: Load L with every fault that the mode can have.
 
 Modes with Kafka have them in sequence, in one start with one broker and one with three; the other modes have one run
-for each fault. ``z`` stands for all modes in which servers share out the endpoints.
+for each fault. ``z`` stands for all modes in which servers share out the endpoints. ``repartition`` has endpoints move
+to other partitions meanwhile, where clients or proxies follow them, and then to where a plan has them that is learnt
+from the recorded traffic.
 """
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 
-from tests.load.injection import MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
+from tests.load.injection import LEARNED, MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
+from tests.load.injection.repartition import repartitions
 from tests.load.scenario import Scenario
 from tests.load.suite import run_all
 
@@ -22,10 +26,40 @@ RUNS_Z = (
     # Two composites: each has every endpoint, and half of the clients.
     replace(LOAD_Z, mode="xz", servers=2, clones=2, max_servers=3),
 )
+RUNS_REPARTITION = (
+    replace(LOAD_Z, mode="z-client"),
+    replace(LOAD_Z, mode="z-proxy", proxy="shared", servers=4),
+    replace(LOAD_Z, mode="z-proxy", proxy="passthrough", servers=2),
+)
+
+LOAD_LEARNED = Scenario(
+    clients=300,
+    subscriptions=8,
+    communities=16,
+    churn_seconds=600,
+    rate=300,
+    servers=4,
+    max_servers=4,
+    faults=(LEARNED,),
+)
+RUNS_LEARNED = (
+    replace(LOAD_LEARNED, mode="z-client"),
+    replace(LOAD_LEARNED, mode="z-proxy", proxy="shared"),
+    replace(LOAD_LEARNED, mode="z-proxy", proxy="passthrough", traffic="files"),
+)
+"""Clients that look at what others look at, and do not often change: there is something to learn."""
 
 
 def scenarios(mode: str, seed: int) -> list[Scenario]:
     """The runs of a mode."""
+    if mode == "repartition":
+        brief = bool(os.environ.get("QUICK"))
+        moves = [
+            replace(run, faults=repartitions(run.mode, seed + number, quick=brief), label=mode, seed=seed + number)
+            for number, run in enumerate(RUNS_REPARTITION)
+        ]
+        # It takes its minutes, however few the clients are.
+        return moves + [replace(run, seed=seed) for run in (RUNS_LEARNED[:1] if brief else RUNS_LEARNED)]
     if mode == "z" or mode in PARTITIONED:
         return [
             run
@@ -47,7 +81,7 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
 def main() -> int:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.load.faults", description=__doc__)
-    parser.add_argument("--mode", choices=(*MODES, "z"), default="single")
+    parser.add_argument("--mode", choices=(*MODES, "z", "repartition"), default="single")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     return run_all(f"faults-{arguments.mode}", scenarios(arguments.mode, arguments.seed))

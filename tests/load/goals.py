@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from tests.load.bench import Goal
+from tests.load.injection.repartition import SMOOTH, SOON_SECONDS
 from tests.load.scenario import Scenario
 from tests.oracle import Bounds, Report, judge, read_history
 from tests.oracle.judge import quantiles
@@ -38,7 +39,7 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
     for fault, behind in report.lags.faults.items():
         limit = round(fault.end - fault.start + (bounds.t_heal if fault.heal is None else fault.heal), 2)
         if not fault.excuses:
-            limit = bounds.t_conv
+            limit = SOON_SECONDS if fault.kind in SMOOTH else bounds.t_conv
         goals.append(Goal(f"time behind, {fault.kind}", "s", limit, round(behind, 2)))
         if fault.kind in FELT:
             least = round((fault.end - fault.start) / 2, 2)

@@ -63,4 +63,4 @@ class Locator:
 def server_at(url: str) -> Server:
     """What to dial for the URL of an owner."""
     parts = urlsplit(url)
-    return Server(parts.hostname or "", parts.port or 80, parts.path)
+    return Server(parts.hostname or "", parts.port or 80, f"{parts.path}?{parts.query}" if parts.query else parts.path)

@@ -12,7 +12,7 @@ from deploy.control import ControlFailed
 from tests.load.bench import BUILD, Goal
 from tests.load.crowd import Crowd
 from tests.load.goals import controls, goals_of
-from tests.load.injection import FAULTS, Scene
+from tests.load.injection import FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
@@ -43,6 +43,7 @@ LONG_SECONDS = {
     "pair-up": 18.0,
     "rebalance-storm": 75.0,
     "metadata-down": 38.0,
+    LEARNED: 240.0,
 }
 
 
@@ -62,6 +63,7 @@ async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
         finally:
             shutil.copytree(Path(temporary) / "state" / "logs", folder / "logs", dirs_exist_ok=True)
         found = tracebacks(folder / "logs")
+        figures |= scene.figures
         figures["tracebacks"] = found[:SAID]
         goals.append(Goal("exceptions in the logs", "", 0, len(found)))
         write_history(folder, recorded, clients=False)

@@ -170,7 +170,7 @@ class Post:
             if not self.names:
                 self.over = True
                 return
-        link = self._dialed = Link(self, server_at(self.url), self._number())
+        link = self._dialed = Link(self, server_at(self._client.named(self.url)), self._number())
         await link.dial(self._client.address, CONNECT_SECONDS)
 
     def _look_at_life(self, now: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.load import bench
 from tests.load.injection import FAULTS, MODES
+from tests.load.injection.learned import table
 from tests.load.observe import run
 from tests.load.scenario import Outcome, Scenario, quick
 from tests.oracle import Bounds
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of writing")
     parser.add_argument("--clients", type=int)
     parser.add_argument("--subscriptions", type=int, help="of each client")
+    parser.add_argument("--communities", type=int, help="of clients with interests in common; 0: none")
     parser.add_argument("--endpoints", type=int)
     parser.add_argument("--rate", type=float, help="updates a second")
     parser.add_argument("--churn-seconds", type=float, help="mean time between two endpoint swaps of a client; 0: none")
@@ -32,6 +34,7 @@ def main() -> int:
     parser.add_argument("--t-heal", type=float, help="seconds")
     parser.add_argument("--servers", type=int)
     parser.add_argument("--proxy", choices=("shared", "passthrough"))
+    parser.add_argument("--traffic", choices=("files", "kafka", "off"), help="where it is recorded")
     parser.add_argument("--clones", type=int, help="in mode xz")
     parser.add_argument("--max-servers", type=int)
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="in the modes with Kafka")
@@ -56,6 +59,8 @@ def told(outcome: Outcome) -> bool:
     path = bench.write(outcome.scenario.name, outcome.figures, outcome.goals)
     print(f"{outcome.scenario.name}: {'clean' if outcome.clean else 'BROKEN'} ({path})")
     print(bench.table(outcome.goals))
+    if found := table(outcome.scenario.name, outcome.figures):
+        print(found)
     for violation in outcome.report.violations[:10]:
         print(f"  {violation}")
     return outcome.clean

@@ -25,6 +25,8 @@ class Scenario:
     """Of writing, at least."""
     clients: int = 500
     subscriptions: int = 10
+    communities: int = 0
+    """Of clients with interests in common; 0 = everybody looks at anything."""
     endpoints: int = 200
     rate: float = 1000.0
     """Updates a second."""
@@ -38,6 +40,8 @@ class Scenario:
     """WebSocket servers; None = as many as ``diem up`` starts by itself."""
     max_servers: int | None = None
     clones: int | None = None
+    traffic: str | None = None
+    """Where it is recorded: files, kafka or off; None = as ``diem up`` has it by itself."""
     brokers: int = 1
     """That run here in the modes with Kafka, unless ``kafka`` names a cluster."""
     kafka: KafkaOptions | None = None
@@ -81,6 +85,7 @@ class Scenario:
             "--max-servers": self.max_servers,
             "--clones": self.clones,
             "--proxy": self.proxy,
+            "--traffic": self.traffic,
         }
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         if self.uses_kafka and self.kafka is None:

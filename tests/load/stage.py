@@ -10,7 +10,8 @@ from tests.load.bench import Goal
 from tests.load.brokers import Brokers
 from tests.load.clients import Plan
 from tests.load.crowd import Crowd
-from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene
+from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, learned
+from tests.load.injection.repartition import quiet_of, settings_of
 from tests.load.relay import Relay
 from tests.load.scenario import Scenario
 from tests.load.system import NotUp, System
@@ -30,13 +31,16 @@ async def staged(scenario: Scenario, folder: Path, goals: list[Goal]) -> AsyncIt
         return "127.0.0.1", system.process("websocket-1").public_port or 0
 
     async with Relay(bridge) as relay, Relay(server) as upstream:
-        system = System(scenario.mode, folder, [*scenario.options, *_detours(scenario, relay, upstream)])
+        names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
+        more = [*_detours(scenario, relay, upstream), *settings_of(scenario.faults, names)]
+        more += learned.settings_of(scenario.faults)
+        system = System(scenario.mode, folder, [*scenario.options, *more])
         async with system:
-            names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
             writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
+            writer.quiet = quiet_of(scenario.faults, names)
             async with Crowd(_plan(scenario, system, names)) as crowd:
                 brokers = Brokers(system, scenario.kafka)
-                yield Scene(system, writer, brokers, crowd, relay, upstream, scenario.quick, goals=goals)
+                yield Scene(system, writer, brokers, crowd, relay, upstream, scenario.seed, scenario.quick, goals=goals)
             await writer.close()
 
 
@@ -69,6 +73,7 @@ def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
         endpoints=names,
         clients=scenario.clients,
         subscriptions=scenario.subscriptions,
+        communities=scenario.communities,
         probes=scenario.probes,
         churn_seconds=scenario.churn_seconds,
         filtered=scenario.mode == "all-to-all",

@@ -7,6 +7,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from diem.protocol.traffic import with_client
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
@@ -46,6 +47,10 @@ class Subscriber(ABC):
         """What servers said that they never should to this client."""
         self.random = random
         self.leaving = False
+
+    def named(self, url: str) -> str:
+        """The URL, or path, as this client dials it: by its name in the query all its connections are one client's."""
+        return with_client(url, f"load-client-{self.name}")
 
     # What the run asks of it
 

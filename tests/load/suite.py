@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.load import bench
+from tests.load.injection.learned import table
 from tests.load.observe import run
 from tests.load.run import end_in_order, told
 from tests.load.scenario import Scenario, quick
@@ -29,5 +30,8 @@ def run_all(name: str, scenarios: Iterable[Scenario]) -> int:
         goals += [goal._replace(name=f"{scenario.name}: {goal.name}") for goal in outcome.goals]
     bench.write(name, {"runs": figures}, goals)
     missed = [goal for goal in goals if not goal.reached]
+    for run_name, found in figures.items():
+        if shown := table(run_name, found):
+            print(shown)
     print(f"{name}: {len(goals) - len(missed)} of {len(goals)} goals reached")
     return 1 if missed else 0

@@ -162,6 +162,11 @@ class System:
         writer.close()
         return True
 
+    async def ask(self, name: str, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        """An answer of a process' internal listener. Raises ``NotUp`` when there is no such process."""
+        url = f"{self.process(name).internal_url}{path}"
+        return await self._http.request(method, url, content=body, headers=self._authorised)
+
     async def scale(self, servers: int) -> None:
         """Have another number of servers; returns when they are ready and the others are gone."""
         await scale(StateDir(self.state), servers, lambda _ready, _total: None)

@@ -155,6 +155,12 @@ async def test_client_has_one_connection_for_each_owner_and_is_told_on_all() -> 
         assert group.judged_clean()
 
 
+async def test_all_connections_of_a_client_are_known_as_those_of_one() -> None:
+    async with running("/a", "/c") as group:
+        requests = [connection.request for owner in (group.one, group.two) for connection in owner.connections]
+        assert [request and request.path for request in requests] == ["/ws?client=load-client-1"] * 2
+
+
 async def test_client_keeps_the_clone_that_it_was_given() -> None:
     async with running("/a") as group:
         assert "clone" not in group.questions[0]

@@ -55,6 +55,8 @@ class Writer:
         self.statuses: Counter[str] = Counter()
         self.requests = 0
         self.endpoints = list(endpoints)
+        self.quiet: frozenset[str] = frozenset()
+        """What changes only when :meth:`change` says so: an update of these that is missed is not made up for soon."""
         self._random = random
         self._every = BATCH / rate
         self._content = 0
@@ -77,6 +79,10 @@ class Writer:
         """Change every endpoint once."""
         for start in range(0, len(self.endpoints), BATCH):
             await self._put(self.endpoints[start : start + BATCH], due=monotonic())
+
+    async def change(self, endpoints: Sequence[str]) -> None:
+        """Change endpoints once, now."""
+        await self._put(endpoints, due=monotonic())
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -120,11 +126,12 @@ class Writer:
         return len({(change.endpoint, change.version) for change in self.accepted if change.time >= time})
 
     async def _work(self, due: Any) -> None:
+        busy = [endpoint for endpoint in self.endpoints if endpoint not in self.quiet]
         for moment in due:
             await asyncio.sleep(max(0.0, moment - monotonic()))
-            endpoints = self._random.sample(self.endpoints, min(BATCH, len(self.endpoints)))
+            endpoints = self._random.sample(busy, min(BATCH, len(busy)))
             if await self._put(endpoints, due=moment) % DELETE_EVERY == 0:
-                await self._delete(self._random.choice(self.endpoints))
+                await self._delete(self._random.choice(busy))
 
     async def _put(self, endpoints: Sequence[str], *, due: float) -> int:
         """Returns the number of the request, from 1."""

@@ -4,18 +4,22 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.load.injection import groups, kafka, links
+from tests.load.injection.learned import LEARNED, learned_plan
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import kill, rescale, wipe
+from tests.load.injection.repartition import REPARTITIONS
 from tests.load.injection.scene import Inject, Scene
 from tests.oracle.accounting import WIPE
 
 __all__ = [
     "CUTS",
     "FAULTS",
+    "LEARNED",
     "MODES",
     "ONE_BROKER",
     "PARTITIONED",
+    "REPARTITIONS",
     "THREE_BROKERS",
     "UPSTREAM_CUTS",
     "Inject",
@@ -53,6 +57,8 @@ FAULTS: Final[Mapping[str, Inject]] = {
     "kill-broker": kafka.kill_leader,
     "stop-broker": kafka.stop_leader,
     "all-brokers-down": kafka.all_down,
+    **REPARTITIONS,
+    LEARNED: learned_plan,
 }
 """Every fault by name; each returns when what it hit is back in service."""
 

@@ -1,0 +1,171 @@
+"""Endpoints that move to other partitions under load: processes killed in each phase, plans taken back from each."""
+
+from collections.abc import Sequence
+from itertools import chain
+from random import Random
+from time import monotonic
+from typing import Final
+
+from diem.protocol.partition_map import Phase
+from tests.load.bench import Goal
+from tests.load.injection.attempt import ENDS_SECONDS, MOVE_SECONDS, attempting
+from tests.load.injection.scene import Inject, Scene
+from tests.oracle.history import Fault, History, Kind
+
+ENDS_KILLED_SECONDS, ENDS_GROWN_SECONDS = MOVE_SECONDS + 20.0, MOVE_SECONDS + 20.0
+"""Within which a plan is applied when a process is killed meanwhile, or when it needs more partitions: groups look for
+new ones every 5 to 10 s."""
+SOON_SECONDS: Final = MOVE_SECONDS - 0.5
+"""For which anybody may be behind then: who misses an update while endpoints move gets it when MOVE is over."""
+PHASES: Final = (Phase.PREPARE, Phase.MOVE, Phase.RETIRE)
+TARGETS: Final = {
+    "metadata": ("metadata",) * 3,
+    "data": ("data",) * 3,
+    "bridge": ("bridge-1", "bridge-2", "bridge-1"),
+    "server": ("websocket-1", "websocket-2", "websocket-1"),
+    "proxy": ("proxy-1",) * 3,
+}
+"""What is killed in each of the phases."""
+UNNOTICED: Final = {"metadata", "data"}
+"""Who carries no update to clients: nobody may notice."""
+MOVE: Final = "move-endpoints"
+GROWN: Final = "more-partitions"
+TAKEN_BACK: Final = "applied-rollback"
+HOT_FIRST: Final = 12
+"""Endpoints that are hot at first."""
+
+
+def move(kind: str, *, more: int = 0) -> Inject:
+    """A plan applied, and nothing else, though it may need ``more`` partitions: nobody may notice."""
+
+    async def inject(scene: Scene) -> Fault:
+        async with attempting(kind, scene, more=more) as attempt:
+            start = monotonic()
+            moves = await attempt.apply()
+            end = await attempt.applied(start, ENDS_GROWN_SECONDS if more else ENDS_SECONDS)
+        follows = int(scene.system.mode == "z-client")
+        scene.later.extend(
+            [
+                lambda history: Goal(f"{kind}, connections lost", "", 0, lost(history, start, end)),
+                # Proxies follow for their clients.
+                lambda history: Goal(f"{kind}, told moved", "", follows, moved(history, start, end), bool(follows)),
+            ]
+        )
+        return Fault(kind, f"{moves} endpoints", start, end, excuses=False)
+
+    return inject
+
+
+def killed_in(phase: Phase, what: str) -> Inject:
+    """A process killed in a phase of a move; over when the next one is ready. The plan is applied all the same."""
+    kind, target = f"{phase}-kill-{what}", TARGETS[what][PHASES.index(phase)]
+
+    async def inject(scene: Scene) -> Fault:
+        async with attempting(kind, scene) as attempt:
+            began = monotonic()
+            async with attempt.standing_in(phase):
+                start = monotonic()
+                killed = await scene.system.kill(target)
+                during = (await attempt.plans.map()).head.phase
+            scene.goals.append(Goal(f"{kind}, it fell into the phase", "", 1, float(during is phase), at_least=True))
+            back = await scene.system.back(target, killed)
+            await attempt.applied(began, ENDS_KILLED_SECONDS)
+        return Fault(kind, target, start, back, excuses=what not in UNNOTICED)
+
+    return inject
+
+
+def taken_back_in(phase: Phase) -> Inject:
+    """A plan taken back while it is on its way. Nobody may notice."""
+    kind = f"{phase}-rollback"
+
+    async def inject(scene: Scene) -> Fault:
+        async with attempting(kind, scene) as attempt:
+            start = monotonic()
+            async with attempt.standing_in(phase, 0.5):
+                back, moves = monotonic(), await attempt.rollback(0.5)
+            end = await attempt.restored(back)
+        return Fault(kind, f"{moves} endpoints", start, end, excuses=False)
+
+    return inject
+
+
+def taken_back() -> Inject:
+    """A plan taken back after it was applied. Nobody may notice."""
+
+    async def inject(scene: Scene) -> Fault:
+        async with attempting(TAKEN_BACK, scene) as attempt:
+            start = monotonic()
+            await attempt.apply(0.5)
+            await attempt.applied(start)
+            back, moves = monotonic(), await attempt.rollback(0.5)
+            end = await attempt.restored(back)
+        return Fault(TAKEN_BACK, f"{moves} endpoints", start, end, excuses=False)
+
+    return inject
+
+
+SMOOTH: Final = {MOVE, TAKEN_BACK} | {f"{phase}-{what}" for phase in PHASES for what in ("rollback", "kill-metadata")}
+"""Nothing that carries updates fails here, and nothing but the plan moves."""
+REPARTITIONS: Final[dict[str, Inject]] = {
+    MOVE: move(MOVE),
+    GROWN: move(GROWN, more=2),
+    **{f"{phase}-kill-{what}": killed_in(phase, what) for phase in PHASES for what in TARGETS},
+    **{f"{phase}-rollback": taken_back_in(phase) for phase in PHASES},
+    TAKEN_BACK: taken_back(),
+}
+"""Every fault of a move, by name."""
+
+
+def repartitions(mode: str, seed: int, *, quick: bool = False) -> tuple[str, ...]:
+    """Those of a mode, in an order that kills each kind of process seldom; of a quick run a seeded few.
+
+    Clients that have lost connections within the last minute wait longer before they dial again.
+    """
+    kinds = [what for what in TARGETS if what != "proxy" or mode == "z-proxy"]
+    if not quick:
+        each = [[f"{phase}-{what}" for what in (*[f"kill-{kind}" for kind in kinds], "rollback")] for phase in PHASES]
+        return (MOVE, *chain.from_iterable(each), TAKEN_BACK, GROWN)
+    random = Random(seed)
+    phases = [*random.sample(PHASES, 3), *random.choices(PHASES, k=2)]
+    kills = [f"{phase}-kill-{what}" for what, phase in zip(random.sample(kinds, len(kinds)), phases, strict=False)]
+    return (MOVE, *kills, f"{random.choice(PHASES)}-rollback", TAKEN_BACK)
+
+
+def settings_of(names: Sequence[str], endpoints: Sequence[str]) -> list[str]:
+    """What ``diem up`` is told when there are faults of moves among ``names``."""
+    if not REPARTITIONS.keys() & set(names):
+        return []
+    hot = [word for name in endpoints[:HOT_FIRST] for word in ("--hot", name)]
+    return ["--set", f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_SECONDS}", *hot]
+
+
+def quiet_of(names: Sequence[str], endpoints: Sequence[str]) -> frozenset[str]:
+    """The endpoints that seldom change when there are faults of moves among ``names``: two of three."""
+    return frozenset(endpoints) - frozenset(endpoints[::3]) if REPARTITIONS.keys() & set(names) else frozenset()
+
+
+def lost(history: History, start: float, end: float) -> int:
+    """How many connections ended between two times while their clients had subscriptions there."""
+    found = 0
+    for events in history.clients.values():
+        held: dict[int, set[str]] = {}
+        for time, kind, endpoint, _, _, link in events:
+            if kind == Kind.SUBSCRIBED:
+                held.setdefault(link, set()).add(endpoint)
+            elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED, Kind.MOVED):
+                # Who unsubscribes does not say where: it is nowhere any more.
+                for names in [held.get(link, set())] if kind != Kind.UNSUBSCRIBE else held.values():
+                    names.discard(endpoint)
+            elif kind == Kind.CLOSE:
+                found += bool(held.pop(link, None)) and start <= time <= end
+    return found
+
+
+def moved(history: History, start: float, end: float) -> int:
+    """How often clients were told, between two times, that an endpoint is elsewhere."""
+    return sum(
+        event.kind == Kind.MOVED and event.code == 1 and start <= event.time <= end
+        for events in history.clients.values()
+        for event in events
+    )

@@ -23,6 +23,10 @@ class Costs:
     """Where the figures are from, for people."""
     move_us: float | None = None
     """Microseconds for one subscription that moves; without it, what three frames cost."""
+    write_us: float = 1750.0
+    """Microseconds for being woken by a write, however many updates it has. The same wherever endpoints are."""
+    idle_us_per_s: float = 6500.0
+    """Microseconds in each second for being there. The same, too: no plan depends on these two."""
 
     @property
     def moved_us(self) -> float:
@@ -72,11 +76,13 @@ def read_costs(path: Path) -> Costs:
         delivery_us=_figure(path, figures, "delivery_us"),
         connection_us_per_s=_figure(path, figures, "connection_us_per_s"),
         source=str(path),
+        write_us=_figure(path, figures, "write_us", DEFAULT.write_us),
+        idle_us_per_s=_figure(path, figures, "idle_us_per_s", DEFAULT.idle_us_per_s),
     )
 
 
-def _figure(path: Path, figures: dict[str, Any], name: str) -> float:
-    value = figures.get(name)
+def _figure(path: Path, figures: dict[str, Any], name: str, default: float | None = None) -> float:
+    value = figures.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise BadCosts(path, f'"{name}" must be a number above 0')
     return float(value)

@@ -14,15 +14,27 @@ def plan_of(proxy: str | None, now: float, then: float) -> Plan:
         "current": {**figures, "fan_out": now / CLIENTS, "connections": now},
         "plan": {**figures, "fan_out": then / CLIENTS, "connections": then},
     }
-    costs = {"update_us": 5.0, "delivery_us": 10.0, "connection_us_per_s": 1.7}
+    costs = {
+        "update_us": 5.0,
+        "delivery_us": 10.0,
+        "connection_us_per_s": 1.7,
+        "write_us": 100.0,
+        "idle_us_per_s": 1000.0,
+    }
     return Plan(1, 16, {}, servers=(2,), costs=costs, report={"proxy": proxy, "servers": {"2": of_two}})
 
 
-def counted_of(connections: float) -> Counted:
+def counted_of(connections: float, cpu: float = 7.5) -> Counted:
     per_server = dict.fromkeys(SERVERS, connections / 2)
     delivered = {"websocket-1": 90.0, "websocket-2": 30.0}
     return Counted(
-        20.0, connections, per_server, dict.fromkeys(SERVERS, 60.0), delivered, {"websocket-1": 5.5, "bridge-1": 2.0}
+        seconds=20.0,
+        connections=connections,
+        connections_per_server=per_server,
+        taken=dict.fromkeys(SERVERS, 60.0),
+        delivered=delivered,
+        writes=3.0,
+        cpu={"websocket-1": 5.5, "bridge-1": cpu - 5.5},
     )
 
 
@@ -54,10 +66,18 @@ def test_shared_proxies_have_one_connection_to_each_server_before_and_after() ->
     assert len(missed(plan, 2, 1, STAY)) == 1
 
 
-def test_frames_that_were_counted_before_are_part_of_the_predicted_cpu_time() -> None:
-    first, _ = both(plan_of(None, 190, 120), 190, 120)
-    assert first.predicted.cpu_ms_per_s == 4.0 + 10 * 120 / 1000
+def test_what_no_placement_changes_is_part_of_the_predicted_cpu_time() -> None:
+    first, second = both(plan_of(None, 190, 120), 190, 120)
+    frames, woken, idle = 10 * 120, 2 * 3 * 100, 2 * 1000
+    assert first.predicted.cpu_ms_per_s == second.predicted.cpu_ms_per_s == (4000 + frames + woken + idle) / 1000
     assert first.counted.cpu_ms_per_s == 7.5
+
+
+def test_cpu_time_that_is_far_off_is_a_missed_goal() -> None:
+    plan, first = plan_of(None, 190, 120), counted_of(190)
+    high = beside(plan, "plan", first, counted_of(120, cpu=7.8 * 1.3), CLIENTS)
+    found = goals_of(plan, 1, beside(plan, "current", first, first, CLIENTS), high, "")
+    assert [goal.name for goal in found if not goal.reached] == ["CPU time after, off the prediction"]
 
 
 def test_work_is_of_updates_and_frames_by_the_costs_of_the_plan() -> None:

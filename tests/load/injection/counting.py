@@ -27,6 +27,8 @@ class Counted(NamedTuple):
     """Fresh updates a second."""
     delivered: dict[str, float]
     """Frames a second, to clients or proxies."""
+    writes: float
+    """Requests a second to the Data Service."""
     cpu: dict[str, float]
     """CPU of servers and bridges, ms in a second."""
 
@@ -36,6 +38,7 @@ async def count(scene: Scene) -> Counted:
     kind = "clients" if scene.system.mode == "z-client" else "proxy_links"
     servers = [process for process in scene.system.processes() if process.name.startswith("websocket-") and process.pid]
     start, cpu, first = monotonic(), scene.system.measure(), await _metrics(scene, servers)
+    requests = scene.writer.requests
     looks = []
     while monotonic() - start < SECONDS:
         looks.append(await _metrics(scene, servers))
@@ -53,6 +56,7 @@ async def count(scene: Scene) -> Counted:
         connections_per_server={server: round(mean, 1) for server, mean in means.items()},
         taken={server: rate(server, *_TAKEN) for server in first},
         delivered={server: rate(server, "deliveries_total") for server in first},
+        writes=round((scene.writer.requests - requests) / took, 2),
         cpu={
             name: round((seconds - cpu.get(name, 0.0)) / took * 1000, 1)
             for name, seconds in used.items()

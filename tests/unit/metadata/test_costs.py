@@ -20,8 +20,15 @@ def written(folder: Path, document: Any) -> Path:
 
 
 def test_reads_the_three_figures_and_names_the_file_as_their_source(tmp_path: Path) -> None:
-    path = written(tmp_path, {"quick": False, "figures": {**GOOD, "write_us": 1300.0, "update_us_se": 1.7}})
+    path = written(tmp_path, {"quick": False, "figures": {**GOOD, "update_us_se": 1.7}})
     assert read_costs(path) == Costs(5.0, 9.5, 1.5, str(path))
+
+
+def test_what_no_plan_depends_on_is_read_where_it_was_measured(tmp_path: Path) -> None:
+    path = written(tmp_path, {"figures": {**GOOD, "write_us": 1300.0, "idle_us_per_s": 7000.0}})
+    assert read_costs(path) == Costs(5.0, 9.5, 1.5, str(path), write_us=1300.0, idle_us_per_s=7000.0)
+    with pytest.raises(BadCosts, match=r'"write_us" must be a number above 0'):
+        read_costs(written(tmp_path, {"figures": {**GOOD, "write_us": None}}))
 
 
 @pytest.mark.parametrize("name", GOOD)

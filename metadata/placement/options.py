@@ -34,7 +34,7 @@ class Options:
     hot_budget: float = 0.005
     """Share of the whole load that hot endpoints may add."""
     movement_budget: float | None = None
-    """Share of the subscriptions that may move; None for any."""
+    """Share of the subscriptions that may move; None for any. Not with other ``partitions`` than there are."""
     horizon_s: float = 86_400.0
     """For how long a plan will hold: what a move costs is spread over it."""
     reference: bool = False
@@ -45,6 +45,8 @@ class Options:
             raise ValueError("servers: at least one number of servers, and none below 1")
         if self.partitions is not None and self.partitions < self.least_partitions:
             raise ValueError(f"partitions: a topic of {self.least_partitions} cannot shrink")
+        if self.movement_budget is not None and self.partitions not in {None, self.least_partitions}:
+            raise ValueError("movement_budget: only with as many partitions as there are; with others most move")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from metadata.placement.objective import load_of_parts
 from metadata.placement.options import Options, Problem, views_of
 from metadata.placement.publish import chosen, valued
 from metadata.placement.refine import excess
-from metadata.placement.warm import warmed
+from metadata.placement.relabel import relabelled
+from metadata.placement.warm import effort, warmed
 
 HOT_ROUNDS: Final = 2
 """Times that the hot set is chosen on a placement, and the rest placed again."""
@@ -70,7 +71,10 @@ def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, 
     if current is not None and options.partitions in {None, kept}:
         yield "warm start", warmed(problem, current), kept
     if current is None or options.movement_budget is None:
-        yield "new", *solved(problem)
+        placement, leaves = solved(problem)
+        if current is not None:
+            placement = relabelled(placement, current, leaves, options.servers, effort(problem.instance))
+        yield "new", placement, leaves
 
 
 def solved(problem: Problem) -> tuple[Parts, int]:

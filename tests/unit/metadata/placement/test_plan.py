@@ -188,7 +188,23 @@ def test_few_partitions_for_many_servers_are_filled_as_far_as_servers_allow() ->
     assert uneven(made, outcome.placement, 8, 5) <= 1.05 + 1e-6
 
 
-@pytest.mark.parametrize("wrong", [{"servers": ()}, {"servers": (0,)}, {"partitions": 3, "least_partitions": 4}])
+def test_a_new_placement_that_differs_only_in_its_numbers_moves_nothing(small: Instance) -> None:
+    options = Options(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1)
+    numbers = np.array([5, 4, 7, 6, 1, 0, 3, 2], np.int32)
+    current = numbers[plan(small, options, COSTS).placement]
+    outcome = plan(small, replace(options, least_partitions=8), COSTS, current)
+    assert outcome.report["candidates"]["new"]["subscriptions_moved"] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"servers": ()},
+        {"servers": (0,)},
+        {"partitions": 3, "least_partitions": 4},
+        {"movement_budget": 0.1, "partitions": 6, "least_partitions": 4},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Options(**({"servers": (2,)} | wrong))

@@ -24,7 +24,7 @@ def test_event_that_was_timed_in_seconds_is_none() -> None:
     [
         (b"{", "not JSON"),
         (b'{"type":"dance"}', "no such type"),
-        (b'{"type":"connect"}', "connect: missing or unknown fields: client, connection, edge, id, time"),
+        (b'{"type":"connect"}', "connect: missing fields: client, connection, edge, id, time"),
         (encode(EVENT._replace(edge="it's one")), "edge"),
         (encode(EVENT._replace(time=1)), PAST),
     ],

@@ -34,6 +34,11 @@ class MapFeed:
             self._sent = None
         self._woken.set()
 
+    @property
+    def may_beat(self) -> bool:
+        """Whether the reader of the link knows the map as it is: by an old one it would wait where nothing comes."""
+        return self.caught_up and self._reader.is_current()
+
     async def run(self) -> None:
         """Write to the link until cancelled."""
         while True:

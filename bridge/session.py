@@ -112,7 +112,7 @@ class Session:
             await self._reading.run()
 
     def _map_is_told(self) -> bool:
-        return self._map is None or self._map.caught_up
+        return self._map is None or self._map.may_beat
 
     def _failed(self, fault: str) -> None:
         if self._shared.fault is None:

@@ -1,6 +1,7 @@
 """Reads the topic of the partition map from its start and follows it: what was committed there, and nothing else."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,6 +36,9 @@ POLL_MS: Final = 1000
 LOOK_EVERY_S: Final = 5.0
 """Between two looks whether the topic is still the same."""
 MISSING_LOOK_S: Final = 1.0
+STALE_AFTER_S: Final = 20.0
+"""Beyond which nobody should serve by a map that was not confirmed: less than MOVE lasts, after which nothing comes to
+where an endpoint was."""
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
 
@@ -70,11 +74,16 @@ class MapReader:
         self._builder = MapBuilder()
         self._missing = False
         self._attempt = 0
+        self._confirmed_at = -math.inf
 
     @property
     def map(self) -> PartitionMap | None:
         """The map; the last one that was known while the topic is away, or is another one without a head."""
         return self._builder.map
+
+    def is_current(self) -> bool:
+        """Whether all was taken that had been committed :data:`STALE_AFTER_S` ago, by the word of the leader."""
+        return asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
 
     async def run(self) -> None:
         """Follow the topic until cancelled, whatever becomes of Kafka; a topic that is not there is waited for."""
@@ -112,15 +121,23 @@ class MapReader:
                 await asyncio.sleep(MISSING_LOOK_S)
             source, look_at = self.source, loop.time() + LOOK_EVERY_S
             async with _consuming(replace(self._options, bootstrap_servers=alive)) as consumer:
+                asked_at = loop.time()
                 part, end_ = await self._begin(consumer)
                 while not (once and self.caught_up):
                     fetched = await consumer.getmany(part, timeout_ms=POLL_MS)
                     self._take(fetched.get(part, ()), await consumer.position(part), end_)
                     self.why_not, self._attempt = None, 0
+                    if self.next >= end_:
+                        self._confirmed_at = asked_at
                     if loop.time() >= look_at:
                         look_at = loop.time() + (MISSING_LOOK_S if await self._look(client) is None else LOOK_EVERY_S)
                         if self.source != source:
                             return
+                        if self.next >= end_:
+                            asked_at, end_ = loop.time(), await _end_of(consumer, part)
+                        elif loop.time() - asked_at > STALE_AFTER_S:
+                            # The library tries again for ever, and says so to nobody.
+                            raise TimeoutError(f"records of topic {self._topic} do not arrive")
 
     async def _look(self, client: AIOKafkaClient) -> str | None:
         """The brokers that are alive, None if the topic is not there; starts over when it is another one."""
@@ -153,7 +170,7 @@ class MapReader:
         consumer.assign([part])
         async with asyncio.timeout(ASK_WITHIN_S):
             begin = (await consumer.beginning_offsets([part]))[part]
-            end_ = (await consumer.end_offsets([part]))[part]
+        end_ = await _end_of(consumer, part)
         consumer.seek(part, self.next or begin)
         return part, end_
 
@@ -169,6 +186,13 @@ class MapReader:
         if taken or (not self.caught_up and next_ >= end_):
             self.caught_up = self.caught_up or next_ >= end_
             self.on_changed()
+
+
+async def _end_of(consumer: AIOKafkaConsumer, part: TopicPartition) -> int:
+    """The end of a partition, as far as it is committed."""
+    async with asyncio.timeout(ASK_WITHIN_S):
+        end_: int = (await consumer.end_offsets([part]))[part]
+    return end_
 
 
 async def read_map(options: KafkaOptions) -> PartitionMap | None:

@@ -190,3 +190,16 @@ async def test_what_a_paused_link_does_not_take_is_sent_when_it_does(
     wire.link.resumed()
     await settled()
     assert wire.keys == [[START_KEY, HEAD_KEY]]
+
+
+async def test_a_map_that_kafka_did_not_confirm_is_nothing_to_live_by(
+    reader: Reader, feeding: MapFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not feeding.may_beat
+    reader.put(HEAD_KEY, encode_head(Head(4, 0)))
+    reader.map.caught_up = True
+    feeding.changed()
+    await settled()
+    assert (feeding.caught_up, feeding.may_beat) == (True, False)
+    monkeypatch.setattr(reader.map, "is_current", lambda: True)
+    assert feeding.may_beat

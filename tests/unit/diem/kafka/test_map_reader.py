@@ -1,0 +1,132 @@
+"""Whether a map that was read is still the map, while Kafka delivers nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+
+from diem.kafka import map_reader
+from diem.kafka.map_reader import MapReader
+from diem.kafka.metadata import Cluster, Partition, Topic
+from diem.kafka.options import KafkaOptions
+from diem.protocol.partition_map import HEAD_KEY, Head, encode_head
+
+OPTIONS = KafkaOptions("k:9092")
+
+
+class Record:
+    key, value, offset = HEAD_KEY, encode_head(Head(4, 1)), 0
+
+
+class Broker:
+    """Kafka with one record in the map's topic, and perhaps more that a consumer is not given."""
+
+    def __init__(self) -> None:
+        self.end = 1
+        self.asked = 0
+        self.consumers = 0
+        self.answers = True
+
+    @asynccontextmanager
+    async def consuming(self, _options: KafkaOptions) -> AsyncIterator["Consumer"]:
+        self.consumers += 1
+        yield Consumer(self)
+
+    async def describe(self, _client: object, topic: str) -> Cluster:
+        return Cluster("c", 1, {1: ("k", 9092)}, {topic: Topic(topic, "t", {0: Partition(1, (1,), (1,))})})
+
+
+class Consumer:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._next = 0
+
+    def assign(self, _partitions: object) -> None: ...
+
+    def seek(self, _partition: object, offset: int) -> None:
+        self._next = offset
+
+    async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        self._broker.asked += 1
+        if not self._broker.answers:
+            await asyncio.Event().wait()
+        return dict.fromkeys(partitions, self._broker.end)
+
+    async def getmany(self, partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        await asyncio.sleep(0.001)
+        if self._next:
+            return {}
+        self._next = 1
+        return {partition: [Record]}
+
+    async def position(self, _partition: TopicPartition) -> int:
+        return self._next
+
+
+@pytest.fixture
+async def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+
+    @asynccontextmanager
+    async def connected(_options: KafkaOptions) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(map_reader, "_consuming", made.consuming)
+    monkeypatch.setattr(map_reader, "connected", connected)
+    monkeypatch.setattr(map_reader, "describe", made.describe)
+    for name in ("LOOK_EVERY_S", "ASK_WITHIN_S", "RETRY_BASE_S", "RETRY_CAP_S"):
+        monkeypatch.setattr(map_reader, name, 0.01)
+    monkeypatch.setattr(map_reader, "STALE_AFTER_S", 0.1)
+    return made
+
+
+@pytest.fixture
+async def reader(broker: Broker) -> AsyncIterator[MapReader]:
+    made = MapReader(OPTIONS)
+    assert not made.is_current()
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0.002)
+
+
+async def test_a_map_stays_current_while_the_leader_says_that_there_is_no_more(
+    broker: Broker, reader: MapReader
+) -> None:
+    await until(lambda: broker.asked > 20)
+    assert reader.caught_up
+    assert reader.is_current()
+    assert broker.consumers == 1
+
+
+async def test_a_map_is_not_current_when_records_do_not_arrive_and_another_consumer_is_tried(
+    broker: Broker, reader: MapReader
+) -> None:
+    await until(reader.is_current)
+    broker.end = 2
+    await until(lambda: not reader.is_current())
+    await until(lambda: broker.consumers > 1)
+    assert reader.caught_up
+    broker.end = 1
+    await until(reader.is_current)
+
+
+async def test_a_map_is_not_current_when_the_leader_does_not_answer(broker: Broker, reader: MapReader) -> None:
+    await until(reader.is_current)
+    broker.answers = False
+    await until(lambda: not reader.is_current())
+    assert reader.map is not None
+    broker.answers = True
+    await until(reader.is_current)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     # Only the metadata service has one, and needs the HTTP server behind it.
     from diem.links.handover import Handover
 
+HEAD_END: Final = b"\r\n\r\n"
 MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES
 """Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
 
@@ -77,7 +78,8 @@ class InternalConnection(ServerConnection):
             return
         self._early += data
         wanted = handover.wants(self._early)
-        if wanted is None and len(self._early) <= MAX_HEAD:
+        # The time in which a head must have come runs on until it has.
+        if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD:
             return
         early, self._early = self._early, None
         if wanted:

@@ -36,9 +36,14 @@ class Directory:
         return None if self.snapshot else "no group has had an assignment yet"
 
     def unowned(self, map_: PartitionMap) -> str | None:
-        """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing."""
+        """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing.
+
+        Of a clone whose group was not read yet, that is not known.
+        """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
         for number, group in self.groups.items():
+            if targets and group.answered is None:
+                return f"Kafka to say who is in clone {number}"
             missing = sorted(targets - group.clone.owners.keys())
             if group.clone.owners and missing:
                 return f"the servers of clone {number} to take partitions {', '.join(map(str, missing[:10]))}"

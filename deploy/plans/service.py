@@ -55,6 +55,8 @@ class Status(NamedTuple):
     created: str | None = None
     partitions: int | None = None
     endpoints: int | None = None
+    since: str | None = None
+    """When the service saw this phase begin; None where it did not."""
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "Status":

@@ -29,3 +29,8 @@ async def end_producer(producer: AIOKafkaProducer) -> None:
     """
     producer._closed = True  # noqa: SLF001  # there is no public way to end it without waiting
     await end(producer._sender.close, producer.client.close)  # noqa: SLF001
+    # A writer that another one has shut out keeps that in a future that nobody asks: it would be in the log, later.
+    transactions = producer._txn_manager  # noqa: SLF001
+    waiter = transactions and transactions.wait_for_transaction_end()
+    if waiter is not None and waiter.done() and not waiter.cancelled():
+        waiter.exception()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from diem.kafka.ending import end_producer
+from diem.kafka.ending import end, end_producer
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import read_map
 from diem.kafka.options import KafkaOptions
@@ -31,7 +31,7 @@ async def write_map(options: KafkaOptions, records: Mapping[bytes, bytes | None]
         KafkaUnavailable: it was not written, or another writer came between; also when that is not known.
         ConfigurationError: the options cannot be used.
     """
-    async with _writing(options) as producer, producer.transaction():
+    async with _writing(options) as producer, _transaction(producer):
         await _send(producer, options.names.partition_map, records, head)
 
 
@@ -42,7 +42,7 @@ async def change_map(options: KafkaOptions, expected: Head, records: Mapping[byt
         KafkaUnavailable: it was not written, or another writer came between; also when that is not known.
         ConfigurationError: the options cannot be used.
     """
-    async with _writing(options) as producer, producer.transaction():
+    async with _writing(options) as producer, _transaction(producer):
         # From here on no other writer's transaction is open, and what it has committed is there to be seen.
         standing = await read_map(options)
         if standing is None or standing.head != expected:
@@ -78,7 +78,7 @@ async def begin_map(
         return standing
     entries = {name.encode(): Entry(HOT) for name in hot}
     first = known or PartitionMap(Head(partitions, 0), entries)
-    async with _writing(options) as producer, producer.transaction():
+    async with _writing(options) as producer, _transaction(producer):
         # Again: from here on no other writer's transaction is open, and what it has committed is there to be seen.
         if standing := await read_map(options):
             return standing
@@ -108,3 +108,19 @@ async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
         raise KafkaUnavailable(options.bootstrap_servers, reason) from error
     finally:
         await end_producer(producer)
+
+
+@asynccontextmanager
+async def _transaction(producer: AIOKafkaProducer) -> AsyncIterator[None]:
+    """All that is sent in the block, or nothing of it.
+
+    The library's own waits until the cluster has undone what failed, and so for as long as the cluster is away.
+    """
+    await producer.begin_transaction()
+    try:
+        yield
+    except BaseException:
+        # What is not undone now is by the next writer, or after its time.
+        await end(producer.abort_transaction)
+        raise
+    await producer.commit_transaction()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiokafka.admin import NewTopic
@@ -153,7 +153,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
 
     Args:
         options: where the topics are, and what is configured of them.
-        partitions: that an updates topic is made with; without it, as many as a partition map that is there has.
+        partitions: that an updates topic is made with; without it, as many as a partition map that is there uses.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or does not let us.
@@ -166,15 +166,25 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
             if options.names.updates in missing and options.names.partition_map not in missing and partitions is None:
                 # Another number would be another home for every endpoint, and no room for some.
                 map_ = await read_map(options)
-                partitions = map_.head.partitions if map_ else None
+                partitions = used_partitions(map_) if map_ else None
             wanted = specs(options, len(cluster.brokers), partitions)
             await create(options, *(spec for spec in wanted if spec.name in missing))
             cluster = await _until_there(client, names)
         in_force = await configurations(options, *names)
+        if await _has_grown(options, len(cluster.topics[options.names.updates].partitions)):
+            options = replace(options, partitions=None)
         for spec in specs(options, len(cluster.brokers)):
             if faults := list(differences(spec, options, cluster.topics[spec.name], in_force[spec.name])):
                 raise WrongTopic(spec.name, faults)
         return cluster
+
+
+async def _has_grown(options: KafkaOptions, count: int) -> bool:
+    """Whether plans have given the updates topic more partitions than are configured, which the hash counts with."""
+    if options.partitions is None or count <= options.partitions:
+        return False
+    map_ = await read_map(options)
+    return map_ is not None and map_.head.partitions == options.partitions
 
 
 async def ensure_traffic(options: KafkaOptions) -> list[int]:

@@ -53,6 +53,7 @@ class Driver:
         """Seconds that MOVE lasts."""
         self._head: Head | None = None
         self._since = clock.monotonic()
+        self._began_ms: int | None = None
         self._mine: set[str] = set()
         self._changed = asyncio.Event()
         self.failure: str | None = None
@@ -66,6 +67,8 @@ class Driver:
     def changed(self) -> None:
         """The map's topic has new records."""
         if self.map is not None and self.map.head != self._head:
+            # What stands there when the map is read for the first time began some time before.
+            self._began_ms = None if self._head is None else self._clock.wall_ms()
             self._head, self._since = self.map.head, self._clock.monotonic()
         self._changed.set()
 
@@ -126,6 +129,10 @@ class Driver:
         """The epoch that the publisher has acknowledged last, -1 before it has."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return -1 if record is None else acknowledged(record.value)
+
+    def began_ms(self, head: Head) -> int | None:
+        """When this process saw the map get to ``head``, Unix ms; None if it did not, or it is elsewhere by now."""
+        return self._began_ms if head == self._head else None
 
     @property
     def busy(self) -> bool:

@@ -1,5 +1,6 @@
 """The plans that were submitted, and where the endpoints were before: files, so that they outlive the process."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,10 @@ class Library:
         Raises:
             NotKept: the directory cannot be written to.
         """
-        self._write(self._path(plan.id), encode(plan))
-        for path in self._plans()[:-KEPT]:
+        kept = self._path(plan.id)
+        self._write(kept, encode(plan))
+        # Not this one, also if the clock was set back and the others look newer.
+        for path in [path for path in self._plans() if path != kept][: 1 - KEPT]:
             path.with_suffix(".before").unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
@@ -68,7 +71,11 @@ class Library:
         return self._directory / f"{name}.plan"
 
     def _plans(self) -> list[Path]:
-        found = [(path.stat().st_mtime_ns, path) for path in self._directory.glob("p-*.plan")]
+        found = []
+        for path in self._directory.glob("p-*.plan"):
+            # Another instance may forget it just now.
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime_ns, path))
         return [path for _, path in sorted(found)]
 
     def _write(self, path: Path, data: bytes) -> None:

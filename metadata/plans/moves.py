@@ -1,6 +1,7 @@
 """Plans as operators use them: submitted, applied, taken back, and how far each is."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
-from diem.protocol.partition_map import PartitionMap, Phase
+from diem.protocol.partition_map import Head, PartitionMap, Phase
+from diem.protocol.versions import iso
 from metadata.plans.driver import Driver
 from metadata.plans.library import Library
 from metadata.plans.plan import Plan
@@ -95,7 +97,9 @@ class Moves:
     async def _write(self, map_: PartitionMap, step: Step, name: str) -> dict[str, Any]:
         if not await self._driver.write(map_.head, step):
             raise Conflict("the map has changed just now: look, and try again")
-        return {**self.status(name), **_stage(step.head.plan, step.head.phase, name), "moves": len(step.records)}
+        stage = _stage(step.head.plan, step.head.phase, name)
+        # What was written just now has perhaps not been read yet.
+        return {**self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
     async def _grow(self, partitions: int) -> None:
         """Give the updates topic as many partitions, if it has fewer.
@@ -118,8 +122,12 @@ class Moves:
     # What it says
 
     def all(self) -> list[dict[str, Any]]:
-        """The status of every plan, the latest last."""
-        return [self.status(name) for name in self._library.names()]
+        """The status of every plan, the latest last; one whose file cannot be read is as good as none."""
+        found = []
+        for name in self._library.names():
+            with contextlib.suppress(Unknown):
+                found.append(self.status(name))
+        return found
 
     def status(self, name: str) -> dict[str, Any]:
         """How far a plan is.
@@ -137,6 +145,7 @@ class Moves:
         return {
             "id": name,
             **(_stage(head.plan, head.phase, name) if head else {"state": "ready", "phase": None}),
+            "since": self._since(head) if head and current else None,
             "epoch": head.epoch if head else None,
             "moves": driver.moving if busy else len(self._library.before(name) or ()),
             "waiting_for": driver.waiting_for() if busy else None,
@@ -145,6 +154,10 @@ class Moves:
             "partitions": plan.partitions if plan else None,
             "endpoints": len(plan.homes) if plan else None,
         }
+
+    def _since(self, head: Head) -> str | None:
+        began = self._driver.began_ms(head)
+        return None if began is None else iso(began)
 
     def report(self, name: str) -> Mapping[str, Any]:
         """What a plan promised."""

@@ -44,7 +44,7 @@ class Plan:
     @property
     def id(self) -> str:
         """``p-<time>-<digest>``: the same plan has the same name."""
-        time = "".join(sign for sign in self.created[:19] if sign.isdigit() or sign == "T").replace("T", "-")
+        time = "".join(sign for sign in self.created[:19] if sign in "0123456789T").replace("T", "-")
         content = orjson.dumps([self.epoch, self.partitions, self.homes], option=orjson.OPT_SORT_KEYS)
         return f"p-{time}-{hashlib.sha256(content).hexdigest()[:8]}"
 
@@ -71,7 +71,7 @@ def decode(data: bytes) -> Plan:
         epoch=_whole(body, "epoch", 0, 1 << 53),
         partitions=partitions,
         homes=_homes(body.get("homes"), partitions),
-        servers=tuple(body.get("servers") or ()),
+        servers=_servers(body.get("servers") or []),
         seed=_whole({"seed": 0, **body}, "seed", 0, 1 << 63),
         created=str(body.get("created", "")),
         **{name: _mapping(body, name) for name in ("window", "costs", "report")},
@@ -92,7 +92,18 @@ def _mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = body.get(name) or {}
     if not isinstance(value, dict):
         raise BadPlan(f'"{name}" is an object')
+    try:
+        orjson.dumps({name: value})
+    except orjson.JSONEncodeError as error:
+        # More is read than can be written.
+        raise BadPlan(f'"{name}" cannot be kept: {error}') from None
     return value
+
+
+def _servers(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise BadPlan('"servers" is a list of whole numbers')
+    return tuple(value)
 
 
 def _homes(value: object, partitions: int) -> dict[str, int]:

@@ -17,13 +17,15 @@ class Lane:
     endpoint is never in two: what changes meanwhile is due after it.
     """
 
-    __slots__ = ("due", "first", "flying", "tombs", "tombs_flying")
+    __slots__ = ("due", "first", "first_flying", "flying", "tombs", "tombs_flying")
 
     def __init__(self) -> None:
         self.due: dict[bytes, int] = {}
         self.flying: dict[bytes, int] = {}
         self.first: set[bytes] = set()
         """Endpoints that are written here since a short while, and of which nothing has been acknowledged yet."""
+        self.first_flying: set[bytes] = set()
+        """Those of them that are in the request under way, with what was current when it was made."""
         self.tombs: dict[bytes, None] = {}
         """Endpoints that are not written here any more, whose last record is yet to be overwritten with none."""
         self.tombs_flying: dict[bytes, None] = {}
@@ -37,6 +39,7 @@ class Lane:
         """The lane is new for ``endpoint``: until its current update is here, whoever reads it knows nothing."""
         self.tombs.pop(endpoint, None)
         self.first.add(endpoint)
+        self.first_flying.discard(endpoint)
         self.owe(endpoint, ANY)
 
     def bury(self, endpoint: bytes) -> int:
@@ -46,6 +49,7 @@ class Lane:
             The lowest sequence of it that the log may lack here, or :data:`ANY`: it is owed elsewhere now.
         """
         self.first.discard(endpoint)
+        self.first_flying.discard(endpoint)
         self.tombs[endpoint] = None
         return min(self.due.pop(endpoint, ANY), self.flying.get(endpoint, ANY))
 
@@ -65,6 +69,7 @@ class Lane:
         """The endpoints of the next request, longest due first."""
         taken = list(self.due)[:limit]
         self.flying = {endpoint: self.due.pop(endpoint) for endpoint in taken}
+        self.first_flying = {endpoint for endpoint in taken if endpoint in self.first}
         return taken
 
     def take_tombs(self, limit: int) -> list[bytes]:
@@ -75,13 +80,14 @@ class Lane:
 
     def landed(self) -> None:
         """The request under way was acknowledged."""
-        # What has changed meanwhile is due again, and not current here yet.
-        self.first.difference_update(self.flying.keys() - self.due.keys())
-        self.flying, self.tombs_flying = {}, {}
+        # Also of what has changed meanwhile: an endpoint that always has would never be here, and later ones follow.
+        self.first -= self.first_flying
+        self.flying, self.first_flying, self.tombs_flying = {}, set(), {}
 
     def failed(self, endpoints: Iterable[bytes] | None = None) -> None:
         """What was under way (or ``endpoints`` of it) is due again; a repetition sends what is current then."""
         for endpoint in list((self.flying | self.tombs_flying) if endpoints is None else endpoints):
+            self.first_flying.discard(endpoint)
             if endpoint in self.tombs_flying:
                 del self.tombs_flying[endpoint]
                 if endpoint not in self.due:

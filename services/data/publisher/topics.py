@@ -1,6 +1,7 @@
 """The topics that are published to, and the partition map to begin with: made, compared, or known from before."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -55,7 +56,8 @@ async def _cluster(options: KafkaOptions, before: Progress | None) -> Cluster:
         cluster = await describe(client, *names.topics)
     if (cluster.source(*names.log), cluster.source(names.partition_map)) == (before.source, before.map):
         return cluster
-    return await ensure(options, before.backlog.map.head.partitions)
+    # What is configured was compared at the start; plans may have given the topic more since.
+    return await ensure(replace(options, partitions=None), used_partitions(before.backlog.map))
 
 
 def warn(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:

@@ -1,6 +1,7 @@
 """When there is a snapshot, and who hears of it."""
 
 from diem.protocol.assignment import REBALANCING
+from diem.protocol.partition_map import HOT, Entry
 from metadata.directory import Directory
 from tests.unit.metadata.made import a_map, clone
 
@@ -51,3 +52,21 @@ def test_silence_is_that_of_the_group_that_was_longest_silent() -> None:
     assert made.silence(5.0) is None
     made.take_group(2, clone(2), 0, 4.0)
     assert made.silence(5.0) == 4.0
+
+
+def test_nobody_is_sent_to_a_partition_of_which_it_is_not_known_yet_who_has_it() -> None:
+    made, _ = directory(1, 2)
+    moving = a_map(entries={b"/a": Entry(0, 6), b"/b": Entry(1, HOT)})
+    made.take_group(1, clone(1, partitions=7), 0, 1.0)
+    assert made.unowned(moving) == "Kafka to say who is in clone 2"
+    assert made.unowned(a_map(entries={b"/b": Entry(1, HOT)})) is None, "every server has it"
+    made.take_group(2, clone(2, partitions=4), 0, 1.0)
+    assert made.unowned(moving) == "the servers of clone 2 to take partitions 6"
+    made.take_group(2, clone(2, partitions=7), 0, 2.0)
+    assert made.unowned(moving) is None
+
+
+def test_a_clone_without_servers_holds_nobody_up() -> None:
+    made, _ = directory(1)
+    made.take_group(1, clone(), 0, 1.0)
+    assert made.unowned(a_map(entries={b"/a": Entry(0, 6)})) is None

@@ -23,7 +23,15 @@ def service(answer: Answer, urls: tuple[str, ...] = URLS[:1]) -> MetadataService
 def status(name: str = "p-1", **differences: Any) -> dict[str, Any]:
     """How far a plan is, as a metadata service says it."""
     known = {"state": "ready", "phase": "stable", "epoch": 3, "moves": 0, "waiting_for": None, "epoch_of_plan": 3}
-    return {"id": name, **known, "created": "2026-01-02T03:04:05Z", "partitions": 8, "endpoints": 5, **differences}
+    return {
+        "id": name,
+        **known,
+        "since": None,
+        "created": "2026-01-02T03:04:05Z",
+        "partitions": 8,
+        "endpoints": 5,
+        **differences,
+    }
 
 
 def steps(*bodies: dict[str, Any] | None) -> Answer:

@@ -33,6 +33,9 @@ def test_a_plan_without_a_name_is_named_by_its_content() -> None:
         ({"homes": {"/a": "1"}}, "/a is to be in '1'"),
         ({"homes": {"/a": 6, "/hot": -1}}, "it was changed"),
         ({"report": 3}, '"report" is an object'),
+        ({"servers": 3}, '"servers" is a list of whole numbers'),
+        ({"servers": "48"}, '"servers" is a list of whole numbers'),
+        ({"servers": [[]]}, '"servers" is a list of whole numbers'),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said(changes: dict[str, Any], reason: str) -> None:
@@ -43,3 +46,9 @@ def test_what_is_wrong_with_a_plan_is_said(changes: dict[str, Any], reason: str)
 def test_what_is_not_json_is_no_plan() -> None:
     with pytest.raises(BadPlan, match="a plan is JSON"):
         decode(b"{")
+
+
+def test_what_is_read_and_cannot_be_written_down_is_no_plan() -> None:
+    deep = b"[" * 400 + b"]" * 400
+    with pytest.raises(BadPlan, match='"report" cannot be kept'):
+        decode(body(report={}).replace(b'"report":{}', b'"report":{"x":' + deep + b"}"))

@@ -234,3 +234,16 @@ def test_an_update_under_way_when_the_lane_becomes_new_again_is_not_yet_the_curr
     backlog.follow(PartitionMap(Head(2, 2), {b"/a": Entry(0)}), [b"/a"])
     backlog.lanes[0].landed()
     assert backlog.lanes[0].first == {b"/a"}
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_an_endpoint_that_always_changes_while_it_is_written_reaches_its_new_lane_all_the_same(fits: bool) -> None:
+    backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
+    backlog.follow(PartitionMap(Head(2, 1, Phase.PREPARE), {b"/a": Entry(0, 1)}), [b"/a"])
+    lane = backlog.lanes[1]
+    lane.take(1)
+    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
+    lane.failed([] if fits else [b"/a"])
+    lane.landed()
+    assert backlog.settled is fits
+    assert b"/a" in lane.due, "what changed meanwhile follows"

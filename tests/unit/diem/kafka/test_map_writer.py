@@ -1,0 +1,50 @@
+"""Writing the partition map while Kafka does not answer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from diem.kafka import map_writer
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.map_writer import write_map
+from diem.kafka.options import KafkaOptions
+from diem.protocol.partition_map import Head
+
+
+class Hanging:
+    """A producer whose cluster is gone after it has begun."""
+
+    def __init__(self, **_settings: Any) -> None:
+        self.aborting = False
+
+    async def start(self) -> None: ...
+
+    async def begin_transaction(self) -> None: ...
+
+    async def send(self, *_record: object, **_where: object) -> None:
+        await asyncio.Event().wait()
+
+    async def abort_transaction(self) -> None:
+        self.aborting = True
+        await asyncio.Event().wait()
+
+
+async def test_a_map_that_cannot_be_written_is_said_also_if_it_cannot_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Hanging] = []
+
+    def make(**settings: Any) -> Hanging:
+        made.append(Hanging(**settings))
+        return made[-1]
+
+    async def end_producer(_producer: object) -> None: ...
+
+    monkeypatch.setattr(map_writer, "AIOKafkaProducer", make)
+    monkeypatch.setattr(map_writer, "end_producer", end_producer)
+    monkeypatch.setattr(map_writer, "WITHIN_S", 0.05)
+    with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
+        async with asyncio.timeout(5):
+            await write_map(KafkaOptions("k:9092"), {}, Head(4, 1))
+    assert made[0].aborting

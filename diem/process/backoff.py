@@ -15,6 +15,30 @@ def full_jitter(attempt: int, base_s: float, cap_s: float, rng: random.Random | 
     return uniform(0.0, min(cap_s, base_s * 2 ** min(attempt, MAX_DOUBLINGS)))
 
 
+class Outage:
+    """For how long a connection has been gone: no wait for the next attempt needs to be longer than that.
+
+    So whoever lost it is back within about twice the time that the other side was away, however often that has happened
+    before. A connection that did not hold for `held_s` belongs to the outage: who is let in and put out again, over
+    and over, comes less and less often.
+    """
+
+    __slots__ = ("_held_s", "_since")
+
+    def __init__(self, now: float, held_s: float = 10.0) -> None:
+        self._since = now
+        self._held_s = held_s
+
+    def lost(self, now: float, lasted_s: float) -> None:
+        """A connection has ended."""
+        if lasted_s >= self._held_s:
+            self._since = now
+
+    def seconds(self, now: float) -> float:
+        """Return for how long it has been going on."""
+        return now - self._since
+
+
 class Backoff:
     """Delays before the restarts of one thing: the first at once, later ones full-jitter up to `cap_s`.
 

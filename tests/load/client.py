@@ -12,10 +12,9 @@ from tests.load.link import Link, Server
 from tests.load.subscriber import (
     CONNECT_SECONDS,
     SILENCE_SECONDS,
-    STABLE_SECONDS,
     HistoryFull,
+    Redial,
     Subscriber,
-    backoff,
 )
 from tests.oracle.history import LEFT, Kind
 
@@ -39,7 +38,7 @@ class LoadClient(Subscriber):
         self._servers = servers
         self._server = random.choice(servers)
         self._filtered = filtered
-        self._failures = 0
+        self._redial = Redial(random)
         self._later: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._refilter()
@@ -114,8 +113,7 @@ class LoadClient(Subscriber):
         now = monotonic()
         if link.opened:
             self.ended(link, LEFT if self.leaving else code, now)
-            if now - link.opened > STABLE_SECONDS:
-                self._failures = 0
+            self._redial.lost(link.opened, now)
         else:
             self.refused += 1
             # Another one after a failed connect, where there is another one.
@@ -123,8 +121,7 @@ class LoadClient(Subscriber):
             self._server = self.random.choice(others or self._servers)
         self.link = self._dialed = None
         if not self.leaving and reconnects(code):
-            self.start(backoff(self._failures, reason, self.random))
-            self._failures += 1
+            self.start(self._redial.delay(now, code, reason))
 
     # Its own ways
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.load.link import Link
 from tests.load.post import Post
-from tests.load.subscriber import Subscriber, backoff
+from tests.load.subscriber import Subscriber, window
 from tests.oracle.history import Kind
 
 MAX_HOPS = 3
@@ -168,7 +168,7 @@ class Moving(Subscriber):
         """It is to be located at once, or after its hops with back-off."""
         # An answer that is under way is older than what was just heard.
         place.hops, place.asking = hops, False
-        place.due = now + backoff(hops - MAX_HOPS - 1, "", self.random) if hops > MAX_HOPS else now
+        place.due = now + self.random.random() * window(hops - MAX_HOPS - 1) if hops > MAX_HOPS else now
 
     def _leave_old(self, name: bytes, place: Place) -> None:
         if place.old:

@@ -8,7 +8,7 @@ from time import monotonic
 from tests.load.locating import NAMES, Located, Locator
 from tests.load.moving import MAX_HOPS, Moving, Place
 from tests.load.post import Post
-from tests.load.subscriber import backoff
+from tests.load.subscriber import window
 from tests.oracle.history import Kind
 
 PATIENCE_SECONDS = 2.0
@@ -104,7 +104,7 @@ class PartitionedLoadClient(Moving):
         for place in asked.values():
             place.asking = False
         if answer is None:
-            self._not_before = now + backoff(self._failures, "", self.random)
+            self._not_before = now + self.random.random() * window(self._failures)
             self._failures += 1
             for place in asked.values():
                 place.due = now

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from diem.protocol.codes import Close, reconnects
+from diem.protocol.codes import reconnects
 from tests.load import wire
 from tests.load.link import Link
 from tests.load.locating import server_at
@@ -13,9 +13,8 @@ from tests.load.subscriber import (
     BACKOFF_SECONDS,
     CONNECT_SECONDS,
     SILENCE_SECONDS,
-    STABLE_SECONDS,
+    Redial,
     Subscriber,
-    backoff,
 )
 from tests.oracle.history import LEFT, Kind
 
@@ -57,7 +56,7 @@ class Post:
         self._posted = posted
         self._number = number
         self._dialed: Link | None = None
-        self._failures = 0
+        self._redial = Redial(client.random)
         self._waiting = False
         self._empty_since: float | None = None
         self._doubt_at: float | None = None
@@ -71,7 +70,7 @@ class Post:
             self._client.ask(self.link, {name})
             return
         # Somebody has just said that the server is there: what failed before does not count.
-        self._failures = 0
+        self._redial.failures = 0
         if self._waiting:
             self._dialing.cancel()
             self._dialing = self._start(self._client.random.random() * BACKOFF_SECONDS)
@@ -143,17 +142,14 @@ class Post:
         now = monotonic()
         if link.opened:
             self._client.ended(link, LEFT if self._client.leaving else code, now)
-            if now - link.opened > STABLE_SECONDS:
-                self._failures = 0
+            self._redial.lost(link.opened, now)
         else:
             self._client.refused += 1
         self.link = self._dialed = None
         self._posted.gone(self)
         if self.over or self._client.leaving or not reconnects(code):
             return
-        self._dialing = self._start(backoff(self._failures, reason, self._client.random), again=True)
-        # A server that restarts in order has not failed.
-        self._failures += code != Close.RESTART
+        self._dialing = self._start(self._redial.delay(now, code, reason), again=True)
 
     # Its own ways
 

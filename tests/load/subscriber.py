@@ -7,12 +7,14 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from diem.process.backoff import Outage
+from diem.protocol.codes import Close
 from diem.protocol.traffic import with_client
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
 BACKOFF_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 30.0
-STABLE_SECONDS = 60.0
+STABLE_SECONDS, HELD_SECONDS = 60.0, 10.0
 SILENCE_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 MAX_EVENTS = 500_000
@@ -186,9 +188,30 @@ class Subscriber(ABC):
             self.record(Kind.STATUS, name.encode(), code=int(live), time=time, link=link.number)
 
 
-def backoff(failures: int, reason: str, random: Random) -> float:
-    """Seconds until the next attempt after so many failures; a close reason may give another window."""
-    window = min(BACKOFF_CAP_SECONDS, BACKOFF_SECONDS * 2.0**failures)
-    if hint := re.search(r"retry=(\d+)", reason):
-        window = int(hint[1]) / 1000
-    return random.random() * window
+def window(failures: int) -> float:
+    """Seconds within which to try again after so many failures."""
+    return min(BACKOFF_CAP_SECONDS, BACKOFF_SECONDS * 2.0**failures)
+
+
+class Redial:
+    """When to dial again (docs/protocol.md section 1)."""
+
+    def __init__(self, random: Random) -> None:
+        self.failures = 0
+        self._outage = Outage(monotonic(), HELD_SECONDS)
+        self._random = random
+
+    def lost(self, opened: float, now: float) -> None:
+        """A connection that was open since ``opened`` has ended."""
+        self._outage.lost(now, now - opened)
+        if now - opened > STABLE_SECONDS:
+            self.failures = 0
+
+    def delay(self, now: float, code: int, reason: str) -> float:
+        """Seconds until the next attempt; a close reason may give another window."""
+        within = min(window(self.failures), max(BACKOFF_SECONDS, self._outage.seconds(now)))
+        if hint := re.search(r"retry=(\d+)", reason):
+            within = int(hint[1]) / 1000
+        # A server that restarts in order has not failed.
+        self.failures += code != Close.RESTART
+        return self._random.random() * within

@@ -14,10 +14,10 @@ from websockets.typing import Subprotocol
 
 from diem.protocol import messages
 from diem.protocol.update import encode
-from tests.load import post
 from tests.load.locating import Locator
 from tests.load.moving import MAX_HOPS
 from tests.load.partitioned import PartitionedLoadClient
+from tests.load.subscriber import Redial
 from tests.oracle import Accepted, Event, History, Kind, judge
 
 V = 1_700_000_000_000
@@ -284,7 +284,7 @@ async def test_server_that_is_named_again_is_dialled_at_once_and_not_after_its_b
 ) -> None:
     async with running("/a", "/c") as group:
         with monkeypatch.context() as patched:
-            patched.setattr(post, "backoff", lambda *_: 3600.0)
+            patched.setattr(Redial, "delay", lambda *_: 3600.0)
             await group.one.cut()
             await until(lambda: not group.client.connected)
         group.one.names.add("/c")

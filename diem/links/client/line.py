@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
 from diem.links.client.timing import Timing
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Outage, full_jitter
 from diem.protocol import codes, messages
 from diem.protocol.traffic import with_client
 
@@ -105,6 +105,7 @@ class Line:
     async def run(self) -> None:
         """Keep the connection up until a close code forbids to come back."""
         loop = asyncio.get_running_loop()
+        outage = Outage(loop.time(), self._timing.held_after)
         while True:
             began, close = loop.time(), None
             try:
@@ -116,6 +117,9 @@ class Line:
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
                 # Not a server of this protocol, or a broken one: another may be there next time.
                 self._hearing.nonsense(self)
+            now = loop.time()
+            if self.is_open:
+                outage.lost(now, now - began)
             self.is_open = False
             code, reason = (close.code, close.reason) if close else (None, "")
             if code is not None and not codes.reconnects(code):
@@ -123,9 +127,9 @@ class Line:
             self._hearing.closed(self, code, reason)
             if self.ended:
                 return
-            if loop.time() - began > self._timing.stable_after:
+            if now - began > self._timing.stable_after:
                 self._failures = 0
-            await self._wait(code, reason)
+            await self._wait(code, reason, outage.seconds(now))
 
     def hurry(self) -> bool:
         """Forget the failures and dial soon, if the next attempt is waited for; give whether it is.
@@ -139,12 +143,12 @@ class Line:
         self._pause.reschedule(min(soon, self._pause.when() or soon))
         return True
 
-    async def _wait(self, code: int | None, reason: str) -> None:
+    async def _wait(self, code: int | None, reason: str, gone_s: float) -> None:
         asked = _RETRY.search(reason)
         if asked:
             delay = full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
         else:
-            delay = full_jitter(self._failures, self._timing.base, self.cap)
+            delay = full_jitter(self._failures, self._timing.base, min(self.cap, max(self._timing.base, gone_s)))
         is_restart = code == codes.Close.RESTART
         self._failures += not is_restart  # that was meant to be
         with contextlib.suppress(TimeoutError):

@@ -12,6 +12,8 @@ class Timing:
     cap: float = 30.0
     stable_after: float = 60.0
     """An open connection of this age begins its back-off anew."""
+    held_after: float = 10.0
+    """An open connection of this age has ended the outage before it."""
     silent_after: float = 60.0
     doubt_after: float = 5.0
     """A server that is not live is doubted after this and up to as much again, and then once more."""

@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.process.backoff import Backoff
+from diem.process.backoff import Backoff, Outage
 
 
 def test_first_restart_is_at_once() -> None:
@@ -30,3 +30,12 @@ def test_long_run_is_forgiven() -> None:
     backoff.next_delay(0.0)
     backoff.next_delay(9.9)
     assert backoff.next_delay(10.0) == 0
+
+
+def test_an_outage_lasts_until_a_connection_holds() -> None:
+    outage = Outage(100.0, held_s=10.0)
+    assert outage.seconds(103.0) == 3.0
+    outage.lost(112.0, lasted_s=9.0)
+    assert outage.seconds(115.0) == 15.0
+    outage.lost(130.0, lasted_s=10.0)
+    assert outage.seconds(131.0) == 1.0

@@ -9,6 +9,9 @@ import pytest
 from diem.links.client import PartitionedClient, Timing
 from tests.unit.diem.links.client.fakes import QUICK, Deployment, Seen, deployed, eventually, seeing
 
+LONG_OUT = replace(QUICK, held_after=1000.0)
+"""No connection ends the outage that began with the client: it is longer than any window once the cap has passed."""
+
 
 @pytest.fixture
 async def system() -> AsyncIterator[Deployment]:
@@ -262,9 +265,10 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
     async def back(dials: int) -> None:
         await eventually(lambda: system.a.dials == dials and "/a" in system.a.held)
 
-    client = client_of(system, replace(QUICK, doubt_after=60.0))
+    client = client_of(system, replace(LONG_OUT, doubt_after=60.0))
     async with seeing(client):
         await client.subscribe({"/a": None})
+        await asyncio.sleep(LONG_OUT.cap)
         for dials, code in enumerate((1012, 1012, 1011, 1012, 1011), 1):
             await back(dials)
             await system.a.kick(code)
@@ -276,10 +280,11 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
 async def test_delays_are_shorter_while_the_server_is_named(
     system: Deployment, windows: list[float], *, up: bool, longest: float
 ) -> None:
-    client = client_of(system, replace(QUICK, base=0.01, cap=0.08, named_cap=0.04, doubt_after=60.0, patience=5.0))
+    client = client_of(system, replace(LONG_OUT, base=0.01, cap=0.08, named_cap=0.04, doubt_after=60.0, patience=5.0))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
+        await asyncio.sleep(LONG_OUT.cap)
         system.metadata.up = up
         await system.a.stop()
         await eventually(lambda: len(windows) >= 6)

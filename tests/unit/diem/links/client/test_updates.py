@@ -1,10 +1,13 @@
 """The client of the other modes: one server of several, what it is told after a reconnect, and what ends it."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from diem.links.client import UpdatesClient
+from diem.links.client import UpdatesClient, line
 from diem.protocol.endpoints import BadName
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
 
@@ -104,3 +107,30 @@ async def test_a_bad_name_is_the_callers_fault_and_nothing_is_sent(server: FakeS
             await client.subscribe({"/a": None, "no slash": None})
         await client.subscribe({"/b": None})
         await eventually(lambda: server.held == {"/b"})
+
+
+def connected(server: FakeServer, dials: int) -> bool:
+    return server.dials == dials and bool(server.connections)
+
+
+@pytest.mark.parametrize(("held_after", "grows"), [(0.0, False), (1000.0, True)])
+async def test_no_window_is_longer_than_the_outage(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, held_after: float, grows: bool
+) -> None:
+    windows = list[float]()
+
+    def jitter(_attempt: int, _base: float, cap: float) -> float:
+        windows.append(cap)
+        return 0.001
+
+    monkeypatch.setattr(line, "full_jitter", jitter)
+    client = UpdatesClient(server.url, timing=replace(QUICK, held_after=held_after))
+    async with seeing(client):
+        for kicks in range(1, 7):
+            await eventually(partial(connected, server, kicks))
+            # Longer than the first window: as an outage, or as the life of a connection that held.
+            await asyncio.sleep(2 * QUICK.base)
+            await server.kick(1011)
+        await eventually(lambda: len(windows) == 6)
+    assert (max(windows) > QUICK.base) == grows
+    assert min(windows) >= QUICK.base

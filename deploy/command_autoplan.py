@@ -16,10 +16,13 @@ from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
+from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.window import parse_span
 
 DRAIN_S: Final = 30.0
 """For the command that is interrupted, with its JVM."""
+NAME: Final = "autoplan"
+"""Of the statistics and the plan's file: those of a round replace those of the round before."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -33,7 +36,10 @@ def autoplan_command(
     every: Annotated[str, typer.Option(help="Time from one round to the next, such as 15m or 1h.")] = "1h",
     once: Annotated[bool, typer.Option("--once", help="One round; exit code 1 if it fails.")] = False,
     window: Annotated[
-        str, typer.Option(help="Length of the traffic that is learnt from; it ends with the last.")
+        str,
+        typer.Option(
+            help="Length of the traffic that is learnt from; it ends with the last, which is at most as long ago."
+        ),
     ] = "1h",
     movement: Annotated[str, typer.Option(help="Subscriptions that may move in a round.")] = "1%",
     servers: Annotated[str | None, typer.Option(help="Numbers of servers to plan for; default: as there are.")] = None,
@@ -53,25 +59,17 @@ def autoplan_command(
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         share(text, option)
     parse_span(window)
-    with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
+    pipeline, learning = learning_of(state, window, traffic, spark=spark)
     where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
     policy = Policy(
         where=where,
-        pipeline=["--state-dir", str(state.path), "--window", window] if with_spark and traffic is None else None,
+        pipeline=pipeline,
         plan=[
-            *(
-                "--movement",
-                movement,
-                "--hot-budget",
-                hot_budget,
-                "--out",
-                str(state.path / "planned" / "autoplan.json"),
-            ),
+            *("--movement", movement, "--hot-budget", hot_budget),
+            *("--out", str(state.path / "planned" / f"{NAME}.json")),
             *_given("--servers", servers),
             *_given("--costs", costs),
-            *_given("--traffic", traffic),
-            # The pipeline leaves the statistics of the window behind; these are the latest.
-            *([] if with_spark else ["--no-spark", "--window", window]),
+            *learning,
         ],
         dry_run=dry_run,
     )
@@ -96,6 +94,24 @@ def autoplan_command(
     with journal.held():
         code = lifecycle.serve(life, rounds)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and once and failed else code
+
+
+def learning_of(
+    state: StateDir, window: str, traffic: Path | None, *, spark: bool | None
+) -> tuple[list[str] | None, list[str]]:
+    """Return the options of `diem pipeline run`, None without it, and those of `diem plan` for what it learns from.
+
+    What is learnt from is of the window's length in every round: other statistics, of whatever time, are left alone.
+    """
+    with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
+    if with_spark and traffic is None:
+        statistics = Warehouse(state.path / "traffic" / "warehouse").statistics / NAME
+        return (
+            ["--state-dir", str(state.path), "--window", window, "--name", NAME],
+            ["--traffic", str(statistics)],
+        )
+    how = [] if with_spark and spark is None else ["--spark" if with_spark else "--no-spark"]
+    return None, [*_given("--traffic", traffic), "--window", window, *how]
 
 
 def _given(option: str, value: object) -> list[str]:

@@ -37,7 +37,8 @@ def run_command(
     kafka: Mapping[str, object],
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     source: Annotated[
-        str | None, typer.Option(help="kafka, files or none (read nothing); default: kafka where one runs, else files.")
+        str | None,
+        typer.Option(help="kafka, files or none (read nothing); default: kafka if named or recorded to, else files."),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option("--input", help="Folder of files; default: traffic/in in the state directory.")
@@ -123,7 +124,7 @@ def _source(
 ) -> FileSource | KafkaSource | None:
     if kind == "none":
         return None
-    if kind == "files" or (kind is None and folder is not None):
+    if kind == "files" or (kind is None and (folder is not None or _records_files(state, kafka))):
         return FileSource(_folder(state) if folder is None else folder.absolute())
     try:
         cluster = found(state, kafka)
@@ -134,6 +135,12 @@ def _source(
     from metadata.jobs.topic import kafka_source  # noqa: PLC0415  # its client is an extra
 
     return asyncio.run(kafka_source(cluster.options))
+
+
+def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
+    """Whether the `diem up` here records traffic in files, though it runs with Kafka; a cluster that is named wins."""
+    sink = state.read_processes().get("traffic", {}).get("sink")
+    return sink == "files" and "kafka_bootstrap_servers" not in kafka
 
 
 def _folder(state: StateDir) -> Path:

@@ -12,7 +12,7 @@ import typer
 from deploy.command_options import StateDirOption, attended
 from deploy.plans import shown
 from deploy.plans.asked import Asked, numbers_of_servers, share, window_of
-from deploy.plans.choose import Outdated, handed_over, read_plan, to_apply, to_take_back
+from deploy.plans.choose import Outdated, handed_over, is_file, read_plan, to_apply, to_take_back
 from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Way
 from deploy.plans.screen import telling
 from deploy.plans.service import MetadataService, Status, metadata_service
@@ -134,7 +134,7 @@ def apply_command(
     """Move endpoints to where a plan has them, and follow that; also one that is on its way already."""
     log.configure("error", "console")
     state, console = StateDir(state_dir), plain_console()
-    file = read_plan(Path(plan)) if plan is not None and Path(plan).is_file() else None
+    file = read_plan(Path(plan)) if plan is not None and is_file(plan) else None
 
     async def look() -> tuple[Status, dict[str, Any]]:
         _, service = await _reached(state, metadata, key_file)
@@ -253,7 +253,8 @@ def _done(work: Callable[[], Awaitable[T]]) -> T:
 
     code = attended(keep)
     if not found:
-        raise typer.Exit(code)
+        # An end that was asked for is none of the work: what comes next in a script is not to go on.
+        raise typer.Abort if code == lifecycle.EXIT_OK else typer.Exit(code)
     return found[0]
 
 

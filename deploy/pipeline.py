@@ -13,16 +13,30 @@ from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
+from diem.errors import DiemError
 from metadata.jobs import behind, windows
 from metadata.jobs.ingest import Batch, ingest
 from metadata.jobs.logs import read_offsets
-from metadata.jobs.session import NoSpark, SparkOptions, scratch_folder, spark_opened
+from metadata.jobs.scratch import scratch_folder
+from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
 from metadata.jobs.sources import FileSource, KafkaSource
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.window import Window
 
 FOLDER: Final = "traffic"
 """Of the state directory."""
+
+
+class NotStored(DiemError):
+    """A file of the tables cannot be read or written."""
+
+    def __init__(self, error: OSError) -> None:
+        self.file = error.filename
+        self.reason = error.strerror or str(error)
+        super().__init__(error)
+
+    def __str__(self) -> str:
+        return f"the tables cannot be kept: {f'{self.file}: ' if self.file else ''}{self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +64,24 @@ def warehouse(state_dir: Path) -> Warehouse:
 
 def run(
     here: Warehouse, reading: Reading | None, wanted: Wanted | None, terminal: Terminal, *, memory: str, cores: int
-) -> None:
-    """Read, then compute.
+) -> Path | None:
+    """Read, then compute; returns the folder of the statistics that were wanted.
 
     Raises:
         NoSpark: something is not installed.
         SparkFailed: the JVM did not start, died, or could not read.
+        NotStored: a folder cannot be written, or the disk is full.
         DiemError: anything else that a person can mend.
     """
+    try:
+        return _run(here, reading, wanted, terminal, memory=memory, cores=cores)
+    except OSError as error:
+        raise NotStored(error) from error
+
+
+def _run(
+    here: Warehouse, reading: Reading | None, wanted: Wanted | None, terminal: Terminal, *, memory: str, cores: int
+) -> Path | None:
     command = _java()
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
     jars = JARS.prepare() if kafka else ()
@@ -77,6 +101,8 @@ def run(
                 with terminal.counting("computing statistics"):
                     folder = windows.compute(spark, here, window, wanted.name)
                 _say_statistics(folder, terminal)
+                return folder
+    return None
 
 
 def _java() -> Path:

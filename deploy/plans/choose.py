@@ -40,6 +40,11 @@ class BadPlanFile(ConfigurationError):
         return f"{self.file}: {self.reason}"
 
 
+def is_file(plan: str) -> bool:
+    """Whether it is a file that a command was given, there or not, and no name of a plan."""
+    return Path(plan).is_file() or "/" in plan or plan.endswith(".json")
+
+
 def read_plan(file: Path) -> tuple[str, bytes]:
     """Return the name and the content of the plan in a file. Raises `BadPlanFile`."""
     try:

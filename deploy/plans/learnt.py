@@ -14,7 +14,7 @@ from diem.process.faults import ConfigurationError
 from diem.protocol.traffic import BadEvent
 from metadata.jobs.sources import PATTERN
 from metadata.jobs.warehouse import Warehouse
-from metadata.jobs.windows import WINDOW_FILE, all_statistics, read_window
+from metadata.jobs.windows import WINDOW_FILE, BadStatistics, all_statistics, read_window
 from metadata.statistics import judging, plain
 from metadata.statistics.window import Window, iso
 
@@ -67,6 +67,20 @@ class TooMuch(ConfigurationError):
         )
 
 
+class NotRead(DiemError):
+    """A file of traffic cannot be read; a pipeline removes those that it has read."""
+
+    retriable = True
+
+    def __init__(self, error: OSError) -> None:
+        self.file = error.filename
+        self.reason = error.strerror or str(error)
+        super().__init__(error)
+
+    def __str__(self) -> str:
+        return f"recorded traffic cannot be read: {self.file}: {self.reason}"
+
+
 @dataclass(frozen=True)
 class Learnt:
     """Traffic of a window."""
@@ -99,6 +113,8 @@ def learn(asked: Asked, terminal: Terminal) -> Learnt:
 
     Raises:
         NothingLearnt: there is none.
+        NotRead: a file cannot be read.
+        BadStatistics: a table of them is missing or broken.
         ConfigurationError: something is not installed, or there is too much without Spark.
         DiemError: Spark could not do it.
     """
@@ -118,9 +134,10 @@ def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) ->
     from deploy import pipeline  # noqa: PLC0415  # it takes long to import
 
     wanted = pipeline.Wanted(window, None)
-    pipeline.run(warehouse, None, wanted, terminal, memory="1g", cores=2)
-    # It ends with the last event, so that no statistics are later; or its name says its end.
-    return warehouse.statistics / window.name if isinstance(window, Window) else all_statistics(warehouse)[-1]
+    found = pipeline.run(warehouse, None, wanted, terminal, memory="1g", cores=2)
+    if found is None:
+        raise AssertionError("statistics were wanted")
+    return found
 
 
 def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
@@ -130,11 +147,15 @@ def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
     from metadata.placement.reading import read_endpoints, read_statistics  # noqa: PLC0415
 
     window = read_window(folder)
-    if not window["sets"]:
-        raise NothingLearnt(folder, "in its window no client was subscribed to anything")
-    on_spark = is_large(folder) if spark is None else spark
+    try:
+        if not window["sets"]:
+            raise NothingLearnt(folder, "in its window no client was subscribed to anything")
+        on_spark = is_large(folder) if spark is None else spark
+        instance = read_endpoints(folder) if on_spark else read_statistics(folder)
+    except (OSError, ValueError, LookupError) as error:  # of pyarrow, too
+        raise BadStatistics(folder, str(error).partition("\n")[0]) from error
     return Learnt(
-        read_endpoints(folder) if on_spark else read_statistics(folder),
+        instance,
         str(window["from"]),
         str(window["to"]),
         int(window["events"]),
@@ -149,10 +170,13 @@ def _of_files(folder: Path, window: Window | int) -> Learnt:
     from metadata.placement.reading import of_statistics  # noqa: PLC0415  # it needs numpy
 
     files = sorted(folder.glob(PATTERN))
-    size = sum(file.stat().st_size for file in files)
-    if size > MOST_BYTES:
-        raise TooMuch(folder, size)
-    arrivals = list(_arrivals(_lines(files)))
+    try:
+        size = sum(file.stat().st_size for file in files)
+        if size > MOST_BYTES:
+            raise TooMuch(folder, size)
+        arrivals = list(_arrivals(_lines(files)))
+    except OSError as error:
+        raise NotRead(error) from error
     if not arrivals:
         raise NothingLearnt(folder, "`diem pipeline run` reads what is in Kafka; files are complete after a minute")
     if isinstance(window, int):

@@ -3,10 +3,10 @@
 import asyncio
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
 NOTHING: Final = "nothing"
 FAILED: Final = "failed"
+SOON: Final = timedelta(minutes=10)
+"""What is learnt from may be this old in any case."""
 
 
 class Ran(NamedTuple):
@@ -83,17 +85,28 @@ async def decide(run: Run, policy: Policy) -> Decision:
     try:
         if policy.pipeline is not None:
             await _step(run, "pipeline", "run", *policy.pipeline)
-        handing = ["--no-submit"] if policy.dry_run else []
-        planned = _object(await _step(run, "plan", "--json", *handing, *policy.plan, *policy.where))
+        # It is handed over with the command to apply it.
+        planned = _object(await _step(run, "plan", "--json", "--no-submit", *policy.plan, *policy.where))
         why, name, figures = str(planned["why"]), planned["plan"], figures_of(planned)
+        if is_old(window := planned["window"], datetime.now(UTC)):
+            return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
         if not planned["pays"]:
             return Decision(NOTHING, why, None, figures)
         if policy.dry_run:
             return Decision(WOULD_APPLY, why, name, figures)
-        await _step(run, "apply", name, "--yes", *policy.where)
+        await _step(run, "apply", planned["file"], "--yes", *policy.where)
         return Decision(APPLIED, why, name, figures)
     except StepFailed as error:
         return Decision(FAILED, str(error))
+
+
+def is_old(window: Mapping[str, str], now: datetime) -> bool:
+    """Whether a window (`from`, `to`, ISO 8601) ended longer ago than it lasted, and than recording and planning take.
+
+    It ends with the last event, and servers record something every minute: since then nothing is recorded.
+    """
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    return now - end > max(end - start, SOON)
 
 
 async def _step(run: Run, *arguments: str) -> str:

@@ -17,7 +17,8 @@ from diem.errors import DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
-from metadata.jobs.session import NoSpark, SparkOptions, scratch_folder
+from metadata.jobs.scratch import scratch_folder
+from metadata.jobs.session import NoSpark, SparkOptions
 from metadata.placement.blocks import Parts
 from metadata.placement.bounds import Infeasible
 from metadata.placement.instance import Instance

@@ -88,11 +88,19 @@ async def find(state: StateDir, url: str | None) -> System:
         NotFound: its metadata service does not run now.
     """
     if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+        if not _is_base(url):
             raise BadMetadataUrl(url)
         return System((url.rstrip("/"),))
     return of_status(await control.ask(state, "status"))
+
+
+def _is_base(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # it is looked at only when it is asked for
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"}
 
 
 def of_status(status: dict[str, Any]) -> System:

@@ -93,7 +93,7 @@ class Files:
         """Complete the file, if there is one, and let readers see it.
 
         Raises:
-            OSError: readers do not see it; the next life of this process tries again.
+            OSError: readers do not see it; the next `write` tries again, or the next life of this process.
         """
         file, self._file = self._file, None
         if file is None:
@@ -104,6 +104,9 @@ class Files:
                 self._path(hidden=True).rename(self._path(hidden=False))
             else:
                 self._path(hidden=True).unlink()
+        except OSError:
+            self._recovered = False
+            raise
         finally:
             os.close(file)
 
@@ -133,7 +136,12 @@ class Files:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         file = os.open(self._path(hidden=True), flags, 0o600)
         # Held as long as this process lives: nobody else takes the file for one that was left behind.
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # some network file systems have no locks; it is tried again every second
+            os.close(file)
+            self._path(hidden=True).unlink()
+            raise
         self._file, self._size, self._begun_at = file, 0, self._now()
         return file
 

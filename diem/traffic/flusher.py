@@ -48,7 +48,8 @@ class Flusher:
     async def run(self) -> None:
         """Write until :meth:`stop`, then what is left, once."""
         while not self._stopping.is_set():
-            if self._clock.wall_ms() >= self._count_at:
+            # Or the clock was set back: what is counted until it is there again would be of one minute.
+            if not self._count_at - COUNT_EVERY_MS <= self._clock.wall_ms() < self._count_at:
                 self.recorder.count()
                 self._count_at = self._next_minute()
             await self._flush()

@@ -158,7 +158,9 @@ class Recorder:
 
     def _offer(self, item: _Item) -> None:
         self.recorded[item.type] += item.events
-        if self.queued >= self._max_queued or self._bytes + item.size > self._max_bytes:
+        # Counts are in memory already: those of very many endpoints would be too large for any queue.
+        more = 0 if item.tally is not None else item.size
+        if self.queued >= self._max_queued or self._bytes + more > self._max_bytes:
             self.lost[self.trouble] += item.events
             return
         self._queue.append(item)

@@ -22,15 +22,28 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
         sink: the folder of a source in the warehouse.
         table: only those of this one.
     """
-    paths = [local_path(entry["path"]) for entry in _entries(sink / SINK_LOG) if entry.get("action", "add") == "add"]
+    paths = [_moved_along(path, sink) for path in _counted(sink)]
     return sorted(path for path in paths if table is None or f"table={table}" in path.parts)
 
 
+def is_moved(sink: Path) -> bool:
+    """Whether the folder of a sink was another one once: Spark, given the folder, would look for its files there."""
+    return any(path != _moved_along(path, sink) for path in _counted(sink))
+
+
 def read_files(checkpoint: Path) -> list[Path]:
-    """Return the files that a source of files has read, in batches that are committed."""
+    """Return the files that a source of files has read, in batches that are committed.
+
+    Without those in whose place there is a later one now: Spark does not read it, and nobody may take it for read.
+    """
     last = committed(checkpoint)
     entries = _entries(checkpoint / "sources" / "0")
-    return [local_path(entry["path"]) for entry in entries if last is not None and entry["batchId"] <= last]
+    return [
+        path
+        for entry in entries
+        if last is not None and entry["batchId"] <= last
+        if not _is_later(path := local_path(entry["path"]), entry.get("timestamp"))
+    ]
 
 
 def read_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
@@ -50,6 +63,25 @@ def committed(checkpoint: Path) -> int | None:
 def local_path(uri: str) -> Path:
     """Return the path of a file's URI."""
     return Path(unquote(urlsplit(uri).path))
+
+
+def _counted(sink: Path) -> list[Path]:
+    entries = _entries(sink / SINK_LOG)
+    return [local_path(entry["path"]) for entry in entries if entry.get("action", "add") == "add"]
+
+
+def _moved_along(path: Path, sink: Path) -> Path:
+    """Where a file of a sink is: the log has the folder that it was written to."""
+    if path.is_relative_to(sink) or sink.name not in path.parts:
+        return path
+    return sink.joinpath(*path.parts[len(path.parts) - path.parts[::-1].index(sink.name) :])
+
+
+def _is_later(path: Path, read_ms: int | None) -> bool:
+    try:
+        return read_ms is not None and path.stat().st_mtime_ns // 1_000_000 > read_ms
+    except OSError:
+        return False
 
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """A Spark session in this process's own JVM: loopback only, its memory bounded, its leftovers in a scratch folder."""
 
 import contextlib
+import errno
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,7 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
     """Have a session for a while, and stop it; see :func:`spark_session`.
 
     Raises:
-        SparkFailed: the JVM died meanwhile.
+        SparkFailed: the JVM died meanwhile, or could not do what it was to.
     """
     # It reports what it raises, too; an interrupt to the root of all loggers.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -141,6 +141,8 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
     except Exception as error:
         if _is_loss_of_jvm(error):
             raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
+        if (said := _said_by_jvm(error)) is not None:
+            raise SparkFailed(f"Spark cannot do it: {said}") from error
         raise
     finally:
         # It may be dead, and what an interrupted call left behind may be in the way.
@@ -157,14 +159,22 @@ def _is_loss_of_jvm(error: Exception) -> bool:
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
 
     # Py4JJavaError is what the JVM itself raised: it lives.
-    return isinstance(error, (Py4JError, OSError)) and not isinstance(error, Py4JJavaError)
+    if isinstance(error, OSError):
+        # Those of files are ours: what is wrong with the way to the JVM names none, and is no full disk.
+        return error.filename is None and error.errno not in {errno.ENOSPC, errno.EDQUOT}
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
 
 
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Give a folder for one session, which is removed with what is in it."""
-    with tempfile.TemporaryDirectory(prefix="diem-spark-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+def _said_by_jvm(error: Exception) -> str | None:
+    """Return what the JVM raised, in one line; None if it was not the JVM, or a fault of our own functions in tasks."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+    from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415
+
+    if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
+        return None
+    # Before a colon at the begin of a line Py4J says which call it was.
+    said = str(error).partition("\n: ")
+    return (said[2] or said[0]).partition("\n")[0][:500]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
 from metadata.jobs import tables
 from metadata.jobs.statistics import Kept, Tables, statistics
 from metadata.jobs.warehouse import Warehouse
@@ -40,6 +41,20 @@ class NoTraffic(DiemError):
     def __str__(self) -> str:
         return (
             f"no event has been recorded yet in {self.warehouse}: start `diem up` with traffic recorded, then read it"
+        )
+
+
+class BadStatistics(ConfigurationError):
+    """A folder of statistics is not complete."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder = folder
+        self.reason = reason
+        super().__init__(folder, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"the statistics in {self.folder} cannot be used ({self.reason}): remove the folder, and compute them anew"
         )
 
 
@@ -113,6 +128,14 @@ def all_statistics(warehouse: Warehouse) -> list[Path]:
 
 
 def read_window(folder: Path) -> dict[str, str | int]:
-    """Return the content of `window.json`; needs no Spark."""
-    read: dict[str, str | int] = json.loads((folder / WINDOW_FILE).read_text(encoding="utf-8"))
+    """Return the content of `window.json`; needs no Spark.
+
+    Raises:
+        BadStatistics: there is none, or it is not whole.
+    """
+    try:
+        read: dict[str, str | int] = json.loads((folder / WINDOW_FILE).read_text(encoding="utf-8"))
+        read["to"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise BadStatistics(folder, f"{WINDOW_FILE}: {error}") from error
     return read

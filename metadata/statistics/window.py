@@ -7,7 +7,9 @@ from typing import Final
 
 from diem.process.faults import ConfigurationError
 
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
+_LATEST: Final = 253_370_764_800_000
+"""9999-01-01: days around a window are looked at, too, and calendars end soon after."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -30,6 +32,8 @@ class Window:
     end: int
 
     def __post_init__(self) -> None:
+        if self.start < 0 or self.end > _LATEST:
+            raise BadWindow("the window is not within the years 1970 to 9998")
         if self.start >= self.end:
             raise BadWindow(f"the window is empty: {iso(self.start)} is not before {iso(self.end)}")
 

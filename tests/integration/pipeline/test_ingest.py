@@ -75,3 +75,17 @@ def test_source_is_read_by_one_pipeline_at_a_time(spark: "SparkSession", tmp_pat
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in")
     with warehouse.reading(source.name), pytest.raises(Busy):
         ingest(spark, source, warehouse)
+
+
+def test_tables_may_be_moved_with_their_folder(spark: "SparkSession", tmp_path: Path) -> None:
+    before, now = tmp_path / "before", tmp_path / "now"
+    source = FileSource(tmp_path / "in")
+    events = [event for event, _ in generated(3, clients=5)]
+    write(source.folder, "0.jsonl", events[::2])
+    ingest(spark, source, Warehouse(before))
+    before.rename(now)
+    write(source.folder, "1.jsonl", events[1::2])
+    ingest(spark, source, Warehouse(now))
+    read = tables.events(spark, Warehouse(now)).collect()
+    assert sorted(row["id"] for row in read) == sorted(event.id for event in events)
+    assert status(Warehouse(now), source.name).events == len(events)

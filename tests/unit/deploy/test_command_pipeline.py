@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from deploy import cli
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
+from deploy.pipeline import Reading
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import Warehouse
 from tests.support.traffic import BEGIN, Life, write
@@ -108,3 +110,50 @@ def test_status_lists_statistics_by_the_end_of_their_window(pipeline: Pipeline, 
     code, text = pipeline("status")
     assert code == 0
     assert text.index("2026-01-01") < text.index("2026-01-02")
+
+
+def test_what_a_system_with_kafka_records_in_files_is_read_from_them(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def note(_here: Warehouse, reading: Reading, *_: object, **_options: object) -> None:
+        read.append(reading.source)
+
+    monkeypatch.setattr("deploy.pipeline.run", note)
+    (tmp_path / ".diem").mkdir()
+    told = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "traffic": {"sink": "files"}}
+    (tmp_path / ".diem" / "processes.json").write_text(json.dumps(told))
+    assert pipeline("run") == (0, "")
+    assert read == [FileSource(tmp_path / ".diem" / "traffic" / "in")]
+
+
+def test_folder_that_cannot_be_written_is_named(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    monkeypatch.setattr(java, "find", lambda: Path("java"))
+    monkeypatch.setattr("deploy.pipeline.spark_opened", nullcontext)
+    (tmp_path / ".diem").touch()
+    code, text = pipeline("run", "--source", "files")
+    warehouse = tmp_path / ".diem" / "traffic" / "warehouse"
+    assert code == 1
+    assert text.splitlines()[-1].startswith(f"diem: the tables cannot be kept: {warehouse}")
+
+
+def test_statistics_that_are_broken_are_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    folder = tmp_path / ".diem" / "traffic" / "warehouse" / "statistics" / "a"
+    folder.mkdir(parents=True)
+    (folder / "window.json").touch()
+    code, text = pipeline("status")
+    assert (code, len(text.splitlines())) == (2, 1), text
+    assert f"the statistics in {folder} cannot be used (window.json: " in text
+
+
+def test_status_counts_what_is_left_of_files_that_somebody_removed(pipeline: Pipeline, tmp_path: Path) -> None:
+    log = tmp_path / ".diem" / "traffic" / "warehouse" / "files-0" / "_spark_metadata"
+    log.mkdir(parents=True)
+    (log / "0").write_text('v1\n{"path":"file:///gone/table=events/a","action":"add"}')
+    code, text = pipeline("status", "--json")
+    assert code == 0
+    assert json.loads(text)["sources"][0]["source"]["events"] == 0

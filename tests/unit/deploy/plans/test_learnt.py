@@ -6,8 +6,9 @@ import pytest
 
 from deploy.plans import learnt
 from deploy.plans.asked import Asked
-from deploy.plans.learnt import NoPlanner, NothingLearnt, TooMuch, learn, need_planner
+from deploy.plans.learnt import NoPlanner, NothingLearnt, NotRead, TooMuch, learn, need_planner
 from deploy.terminal import Terminal
+from metadata.jobs.windows import BadStatistics
 from metadata.statistics.window import Window
 from tests.unit.deploy.plans.recorded import recorded
 
@@ -42,6 +43,12 @@ def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
         learn(Asked(recorded(tmp_path), window=Window(0, 1000)), QUIET)
 
 
+def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(NotRead, match=r"in/gone\.jsonl: No such file"):
+        learn(Asked(tmp_path), QUIET)
+
+
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learnt, "MOST_BYTES", 100)
     with pytest.raises(TooMuch, match="`diem pipeline run`"):
@@ -68,3 +75,21 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
     with pytest.raises(NoPlanner, match="plans need scipy, which is not installed: `make spark`"):
         need_planner()
+
+
+def test_statistics_without_a_table_are_named(tmp_path: Path) -> None:
+    (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
+    with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
+        learn(Asked(tmp_path), QUIET)
+
+
+def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
+    later.mkdir(parents=True)
+    (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
+    monkeypatch.setattr("deploy.pipeline.run", lambda *_, **_options: computed)
+    monkeypatch.setattr(learnt, "_of_statistics", lambda folder, _spark: seen.append(folder))
+    learn(Asked(tmp_path, window=60_000, spark=True), QUIET)
+    assert seen == [computed]

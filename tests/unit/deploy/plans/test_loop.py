@@ -3,6 +3,7 @@ import json
 import signal
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,22 @@ import pytest
 
 from deploy.plans import commands
 from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.loop import AlreadyPlanning, Decision, Journal, Policy, Ran, decide, pause
+from deploy.plans.loop import AlreadyPlanning, Decision, Journal, Policy, Ran, decide, is_old, pause
 from deploy.statedir import BadStateDir
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
 
 
-def planned(*, pays: bool) -> str:
+def planned(*, pays: bool, minutes_ago: int = 0) -> str:
+    end = datetime.now(UTC) - timedelta(minutes=minutes_ago)
     figures = {"fan_out": 1.5, "connections": 3.0, "max_over_mean_load": 1.01, "fan_out_p99": 2}
     return json.dumps(
         {
             "plan": "p-1" if pays else None,
+            "file": "/s/plan.json" if pays else None,
             "pays": pays,
             "why": "saves much" if pays else "nothing better was found",
-            "window": {"from": "a", "to": "b"},
+            "window": {"from": (end - timedelta(hours=1)).isoformat(), "to": end.isoformat()},
             "report": {
                 "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
                 "moves": {"endpoints": 2, "subscriptions": 0.004},
@@ -50,8 +53,8 @@ async def test_plan_that_pays_is_applied() -> None:
     decision = await decide(run, POLICY)
     assert run.ran == [
         "pipeline run --window 1h",
-        "plan --json --movement 1% --state-dir /s",
-        "apply p-1 --yes --state-dir /s",
+        "plan --json --no-submit --movement 1% --state-dir /s",
+        "apply /s/plan.json --yes --state-dir /s",
     ]
     assert (decision.what, decision.plan) == ("applied", "p-1")
     assert decision.line() == (
@@ -71,6 +74,21 @@ async def test_dry_run_submits_and_applies_nothing() -> None:
     decision = await decide(run, Policy([], None, [], dry_run=True))
     assert run.ran == ["plan --json --no-submit"]
     assert decision.what == "would apply"
+
+
+@pytest.mark.parametrize(("minutes", "what"), [(55, "applied"), (65, "nothing")])
+async def test_what_was_learnt_from_traffic_of_long_ago_is_not_applied(minutes: int, what: str) -> None:
+    run = Scripted(plan=Ran(0, planned(pays=True, minutes_ago=minutes), ""))
+    decision = await decide(run, POLICY)
+    assert (decision.what, len(run.ran)) == (what, 3 if what == "applied" else 2)
+    if what == "nothing":
+        assert decision.line().startswith("nothing: no traffic was recorded after 20")
+
+
+def test_short_windows_may_be_as_old_as_recording_takes() -> None:
+    window = {"from": "2026-01-01T00:00:00.000Z", "to": "2026-01-01T00:00:30.000Z"}
+    end = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
+    assert [is_old(window, end + timedelta(minutes=minutes)) for minutes in (9, 11)] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_metadata_service_that_does_not_run_is_missed() -> None:
 
 async def test_system_elsewhere_is_known_by_its_url(tmp_path: Any) -> None:
     assert await find(StateDir(tmp_path), "http://other:9400/") == System(("http://other:9400",))
-    for url in ("other:9400", "ftp://other", "http://other/v1"):
+    for url in ("other:9400", "ftp://other", "http://other/v1", "http://other:x", "http://[::1"):
         with pytest.raises(BadMetadataUrl):
             await find(StateDir(tmp_path), url)
 

@@ -1,5 +1,6 @@
 """Files of events: complete when they are seen, bounded, and none of them lost with the process that wrote it."""
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -167,6 +168,44 @@ def test_a_file_that_cannot_be_cut_is_left_to_the_next_life(
     files.finish()
     Files(tmp_path, "websocket-1", EARLIER, clock, max_bytes=1 << 20).recover()
     assert list(there(tmp_path).values()) == [b"before\n", b"after\n"]
+
+
+def test_a_file_that_cannot_be_locked_is_not_kept(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    def note(file: int) -> None:
+        closed.append(file)
+        close(file)
+
+    closed, close = list[int](), os.close
+    monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(os, "close", note)
+    with pytest.raises(OSError, match="No locks"):
+        made(tmp_path, clock).write([b"lost"])
+    assert (len(closed), there(tmp_path)) == (1, {})
+
+
+def test_a_file_that_could_not_be_shown_is_seen_as_soon_as_it_can_be(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = made(tmp_path, clock)
+    files.write([b"before"])
+    clock.now += 60
+
+    def fail(*_: object) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail)
+        with pytest.raises(PermissionError):
+            files.write([b"after"])
+    assert files.is_due
+    files.write([b"after"])
+    files.finish()
+    assert there(tmp_path) == {f"websocket-1-{BOOT}-{n}.jsonl": text for n, text in ((1, b"before\n"), (2, b"after\n"))}
 
 
 async def test_the_sink_says_what_stands_in_the_way(tmp_path: Path, clock: Clock) -> None:

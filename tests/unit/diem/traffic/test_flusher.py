@@ -114,6 +114,20 @@ async def test_counts_are_taken_at_full_minutes_and_at_the_end(tmp_path: Path) -
     assert spans == [(1, 60_000), (60_000, 120_000), (120_000, 130_001)]
 
 
+async def test_counts_do_not_wait_until_a_clock_that_was_set_back_is_there_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def later() -> list[Event]:
+        world.clock.advance(5)
+        return world.sink.events
+
+    async with world.running():
+        await asyncio.sleep(0)
+        world.clock.step_wall(-3600)
+        await until(later)
+    assert world.sink.events[0].until < START
+
+
 async def test_what_was_not_taken_is_offered_again_as_it_was(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.sink.fault = "disk"

@@ -218,6 +218,17 @@ def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
     assert world.recorder.lost == {"queue": 101 - kept}
 
 
+def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path, max_bytes=10_000)
+    assert world.hub.tally is not None
+    for _ in range(2):
+        world.hub.tally.take([b"/%d" % number for number in range(400)])
+        world.clock.advance(60)
+        world.recorder.count()
+    assert (world.recorder.queued, world.recorder.lost) == (2, {"queue": 2})
+    assert sum(len(event.updates) for event in world.events()) == 400
+
+
 def test_every_event_is_accounted_for(tmp_path: Path) -> None:
     world = World(tmp_path, max_queued=5)
     session = world.session()

@@ -1,11 +1,13 @@
 """Spark's logs as Spark 4.0 writes them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from metadata.jobs.logs import committed, data_files, read_files, read_offsets
+from metadata.jobs.ingest import remove_read
+from metadata.jobs.logs import committed, data_files, is_moved, read_files, read_offsets
 
 
 def entry(path: str, **more: object) -> str:
@@ -33,6 +35,15 @@ def test_files_that_count_are_those_of_the_log_from_its_last_compact_batch_on(tm
     assert data_files(tmp_path, "quarantine") == [Path("/w/table=quarantine/c")]
 
 
+def test_files_of_a_folder_that_was_moved_are_where_it_is_now(tmp_path: Path) -> None:
+    sink = tmp_path / "files-0"
+    batch(sink / "_spark_metadata", "0", entry(f"{sink}/table=events/b"))
+    assert not is_moved(sink)
+    batch(sink / "_spark_metadata", "1", entry("/before/files-0/table=events/a"))
+    assert is_moved(sink)
+    assert data_files(sink) == [sink / "table=events" / "a", sink / "table=events" / "b"]
+
+
 def test_sink_without_a_log_has_no_files(tmp_path: Path) -> None:
     (tmp_path / "part-0.parquet").touch()
     assert data_files(tmp_path) == []
@@ -50,6 +61,19 @@ def test_file_is_read_when_its_batch_is_committed(tmp_path: Path) -> None:
     batch(tmp_path / "commits", "0", "{}")
     batch(tmp_path / "sources" / "0", "1", entry("/in/b", batchId=1))
     assert (committed(tmp_path), read_files(tmp_path)) == (0, [Path("/in/a")])
+
+
+def test_file_that_came_later_in_the_place_of_one_that_was_read_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.touch()
+    read_ms = file.stat().st_mtime_ns // 1_000_000
+    batch(tmp_path / "sources" / "0", "0", entry(str(file), batchId=0, timestamp=read_ms))
+    batch(tmp_path / "commits", "0", "{}")
+    assert read_files(tmp_path) == [file]
+    os.utime(file, ns=((read_ms + 1) * 1_000_000,) * 2)
+    assert read_files(tmp_path) == []
+    remove_read(tmp_path)
+    assert file.exists()
 
 
 def test_offsets_are_those_after_the_last_committed_batch(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""How the commands for plans end."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy import command_plan, commands
+from diem.process import lifecycle
+
+
+def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_plan, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
+    assert commands.main() == commands.EXIT_INTERRUPTED
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("plan", ["planned/p-1", "p-1.json"])
+def test_file_of_a_plan_that_is_not_there_is_no_plans_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["diem", "apply", plan])
+    assert commands.main() == lifecycle.EXIT_CONFIGURATION
+    assert capsys.readouterr().err == f"diem: {plan}: No such file or directory\n"

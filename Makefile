@@ -10,8 +10,8 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement faults docs lock clean \
-  install install-test install-spark page client-test chromium kafka nginx spark
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults docs lock clean \
+  install install-test install-spark install-quality page client-test chromium kafka nginx postgres spark
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
@@ -23,11 +23,11 @@ help:
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
 
-test: install-test page chromium kafka nginx spark
+test: install-test page chromium kafka nginx postgres spark
 	@$(MAKE) --no-print-directory check client-test
 	@$(PYTEST) tests
 
-quick: install-test page chromium kafka nginx spark
+quick: install-test page chromium kafka nginx postgres spark
 	@$(MAKE) --no-print-directory check
 	@$(PYTEST) tests/unit tests/contract tests/e2e/test_story.py
 
@@ -68,8 +68,11 @@ bench-traffic: install-test
 bench-cost: install-test install-spark
 	@$(PY) -m tests.bench.cost
 
-bench-placement: install-test install-spark
+bench-placement: install-test install-spark install-quality
 	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.placement
+
+bench-ingest: install-test postgres
+	@$(PY) -m tests.bench.ingest
 
 bench: bench-fanout bench-convergence
 
@@ -85,6 +88,7 @@ docs: install
 install: $(VENV)/.run
 install-test: $(VENV)/.test
 install-spark: $(VENV)/.spark
+install-quality: $(VENV)/.quality
 page: $(PAGE)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
@@ -104,6 +108,12 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt
 $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 	@echo "Installing Spark (once) ..."
 	@$(PIP) -r requirements/spark.txt
+	@touch $@
+
+# Only to be compared with: without it for this platform, the comparison is left out.
+$(VENV)/.quality: $(VENV)/.run requirements/quality.txt
+	@echo "Installing Mt-KaHyPar (once) ..."
+	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2
 	@touch $@
 
 client/node_modules/.installed: client/package-lock.json client/package.json
@@ -130,9 +140,12 @@ spark: install-spark
 nginx:
 	@deploy/nginx.sh
 
+postgres:
+	@deploy/postgres.sh
+
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
-	@for name in "run --extra build --extra kafka" "test --extra build --extra kafka --extra test" "spark --extra plan --extra spark" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra test" "spark --extra plan --extra spark" "quality --extra quality" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Makes sure that PostgreSQL's programs are there, for tests of the store that PostgreSQL keeps; without the right to
+# install, says so.
+set -eu
+PATH="$PATH:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)"
+if command -v postgres >/dev/null; then exit 0; fi
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "Installing PostgreSQL (once) ..."
+  export DEBIAN_FRONTEND=noninteractive
+  # Debian makes a cluster and starts it with the package: the programs are all that is wanted. A machine that is
+  # configured already keeps its file.
+  settings=/etc/postgresql-common/createcluster.conf
+  if [ ! -e "$settings" ]; then
+    mkdir -p "$(dirname "$settings")"
+    printf '%s\n' "create_main_cluster = false" >"$settings"
+  fi
+  { apt-get update && apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold postgresql; } \
+    >/dev/null 2>&1 || true
+  PATH="$PATH:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)"
+  if command -v postgres >/dev/null; then exit 0; fi
+fi
+echo "No PostgreSQL here: its tests are skipped (on Debian: apt install postgresql)" >&2

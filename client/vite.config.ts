@@ -3,6 +3,7 @@ import { defineConfig } from "vite";
 /** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "/diem.js"`). */
 export default defineConfig({
   base: "./",
+  resolve: { alias: { "diem-client": new URL("src/sdk/index.ts", import.meta.url).pathname } }, // the examples, as users write them
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written
@@ -13,7 +14,8 @@ export default defineConfig({
       output: {
         entryFileNames: (chunk) => (chunk.name === "diem" ? "diem.js" : "assets/[name]-[hash].js"),
         // The page takes the SDK by a hashed name, so that a cached diem.js never meets a newer page.
-        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index)/ }] },
+        // What only mode z-client needs is loaded when the configuration says so.
+        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|partitioned|routes|owners|together|locate)/ }] },
       },
     },
   },

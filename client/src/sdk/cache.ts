@@ -1,78 +1,92 @@
-/** The datasets a tab holds: a bounded map, mirrored into a bounded part of local storage so that a reload can revalidate. */
+/** The datasets a tab holds: a bounded map, mirrored into a bounded store so that the next visit starts with them. */
 
 import type { Dataset } from "./dataset.ts";
 import { parseDataset } from "./dataset.ts";
-import type { Environment, Timer } from "./environment.ts";
+import type { Environment } from "./environment.ts";
+import type { Stored } from "./store.ts";
+import { Alarm } from "./timers.ts";
 
 export interface Entry {
   readonly dataset: Dataset;
   readonly etag: string | null;
-  /** Whether the Data Service confirmed it to this tab, and nothing has put it in doubt since. */
-  readonly confirmed: boolean;
 }
 
 export interface CacheBounds {
-  /** Datasets in memory. */
+  /** Datasets, in memory and in the store. */
   readonly entries: number;
-  /** Characters in local storage, keys included. */
+  /** Characters of JSON in the store. */
   readonly storedChars: number;
 }
 
-const BOUNDS: CacheBounds = { entries: 256, storedChars: 1_000_000 };
-const PREFIX = "diem:";
+const BOUNDS: CacheBounds = { entries: 256, storedChars: 2_000_000 };
 const SAVE_AFTER_MS = 1_000;
+/** A store that has not answered by then is done without. */
+const PATIENCE_MS = 1_000;
 
-/** At a bound, what was used (in memory) or saved (in storage) longest ago goes. */
+/** At a bound, what was used longest ago goes. Without a store, or with one that fails, it is a map in memory. */
 export class DataCache {
+  /** Resolves when what earlier visits left is there, or is not coming in time. Never rejects. */
+  readonly ready: Promise<void>;
   readonly #env: Environment;
   readonly #bounds: CacheBounds;
   readonly #entries = new Map<string, Entry>();
+  /** What earlier visits left, until it is used. */
+  readonly #left = new Map<string, Stored>();
   readonly #unsaved = new Set<string>();
-  #timer: Timer = null;
+  readonly #alarm: Alarm;
 
   constructor(env: Environment, bounds: CacheBounds = BOUNDS) {
     this.#env = env;
     this.#bounds = bounds;
+    this.#alarm = new Alarm(env);
+    this.ready = new Promise((resolve) => {
+      if (env.storage === null) return resolve();
+      const patience = env.later(PATIENCE_MS, resolve);
+      const loaded = env.storage.load().then((stored) => {
+        for (const entry of stored) if (!this.#entries.has(entry.endpoint)) this.#left.set(entry.endpoint, entry);
+      });
+      void loaded.catch(() => undefined).then(() => {
+        env.cancel(patience);
+        resolve();
+      });
+    });
   }
 
   get(endpoint: string): Entry | null {
-    const entry = this.#entries.get(endpoint) ?? this.#stored(endpoint);
+    const entry = this.#entries.get(endpoint) ?? this.#restored(endpoint);
     if (entry !== null) this.#keep(endpoint, entry);
     return entry;
   }
 
   put(endpoint: string, entry: Entry): void {
-    const saved = this.#entries.get(endpoint)?.dataset === entry.dataset;
     this.#keep(endpoint, entry);
-    if (saved || this.#env.storage === null) return;
-    if (this.#unsaved.size === 0) this.#timer = this.#env.later(SAVE_AFTER_MS, () => this.save());
+    if (this.#env.storage === null) return;
+    if (this.#unsaved.size === 0) this.#alarm.set(SAVE_AFTER_MS, () => this.save());
     this.#unsaved.add(endpoint);
   }
 
   /** Marks what is held as in doubt: it must be confirmed before it is good again. */
   doubt(endpoint: string): void {
     const entry = this.#entries.get(endpoint);
-    if (entry) this.#entries.set(endpoint, { ...entry, confirmed: false });
+    if (entry) this.#entries.set(endpoint, { ...entry, dataset: { ...entry.dataset, confirmed: false } });
   }
 
-  /** Writes what has changed to local storage now. */
+  /** Hands what has changed to the store now. */
   save(): void {
-    this.#env.cancel(this.#timer);
-    const { storage } = this.#env;
-    if (storage === null) return;
-    try {
-      for (const endpoint of this.#unsaved) {
-        const entry = this.#entries.get(endpoint);
-        if (entry) storage.setItem(PREFIX + endpoint, JSON.stringify([this.#env.wall(), entry.etag, entry.dataset]));
-      }
-      this.#trim(this.#bounds.storedChars);
-    } catch {
-      this.#trim(0); // full or forbidden: a cache that cannot be written gives its room back
-    }
+    const stored = [...this.#unsaved].flatMap((endpoint) => {
+      const { dataset, etag } = this.#entries.get(endpoint) ?? {};
+      return dataset
+        ? { endpoint, version: dataset.version, etag: etag ?? null, used: this.#env.wall(), text: JSON.stringify(dataset) }
+        : [];
+    });
     this.#unsaved.clear();
+    this.#alarm.clear();
+    const { entries, storedChars } = this.#bounds;
+    if (stored.length > 0) this.#env.storage?.save(stored, { entries, chars: storedChars }).catch(() => undefined);
   }
 
   #keep(endpoint: string, entry: Entry): void {
+    this.#left.delete(endpoint);
     this.#entries.delete(endpoint);
     this.#entries.set(endpoint, entry);
     for (const oldest of this.#entries.keys()) {
@@ -81,31 +95,13 @@ export class DataCache {
     }
   }
 
-  #stored(endpoint: string): Entry | null {
+  #restored(endpoint: string): Entry | null {
     try {
-      const [, etag, body] = JSON.parse(this.#env.storage?.getItem(PREFIX + endpoint) ?? "[]") as unknown[];
-      const dataset = parseDataset(endpoint, body);
-      return dataset && { dataset, etag: typeof etag === "string" ? etag : null, confirmed: false };
+      const { text, etag } = this.#left.get(endpoint) as Stored;
+      const dataset = parseDataset(endpoint, JSON.parse(text));
+      return dataset && { dataset: { ...dataset, confirmed: false }, etag };
     } catch {
       return null;
-    }
-  }
-
-  #trim(limit: number): void {
-    const { storage } = this.#env;
-    if (storage === null) return;
-    const stored: { key: string; chars: number; savedAt: number }[] = [];
-    for (let index = 0; index < storage.length; index += 1) {
-      const key = storage.key(index);
-      if (!key?.startsWith(PREFIX)) continue;
-      const value = storage.getItem(key) ?? "";
-      stored.push({ key, chars: key.length + value.length, savedAt: Number.parseInt(value.slice(1), 10) || 0 });
-    }
-    let chars = stored.reduce((sum, entry) => sum + entry.chars, 0);
-    for (const entry of stored.sort((a, b) => a.savedAt - b.savedAt)) {
-      if (chars <= limit) return;
-      storage.removeItem(entry.key);
-      chars -= entry.chars;
     }
   }
 }

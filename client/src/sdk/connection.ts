@@ -1,12 +1,12 @@
 /** Keeps one WebSocket open: dials, watches for silence, and dials again as the protocol's close codes and delays say. */
 
 import { CLOSE_CODES, reconnects, retryWindow } from "./codes.ts";
-import type { Environment, Socket, Timer } from "./environment.ts";
+import type { Environment, Socket } from "./environment.ts";
 import type { ClientMessage, ServerFrame } from "./messages.ts";
 import { SUBPROTOCOL, parseFrame } from "./messages.ts";
-import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
 import { Backoff } from "./pace.ts";
+import { Alarm } from "./timers.ts";
 
 /** `connecting` is the first dial only; `closed` is final until `open()` is called again. */
 export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
@@ -35,6 +35,8 @@ export interface ConnectionHandlers {
 const WELCOME_MS = 10_000;
 export const SILENCE_MS = 60_000;
 const STABLE_MS = 60_000;
+/** A connection that was shorter belongs to the outage before it. */
+const HELD_MS = 10_000;
 
 export class Connection {
   readonly #env: Environment;
@@ -42,11 +44,11 @@ export class Connection {
   readonly #handlers: ConnectionHandlers;
   readonly #backoff: Backoff;
   readonly #silenceMs: number;
-  readonly #status = new Subject<ConnectionStatus>({
+  readonly status = new Subject<ConnectionStatus>({
     state: "closed", code: null, reason: "", retryAt: null, server: "", mode: "",
   });
   #socket: Socket | null = null;
-  #timer: Timer = null;
+  readonly #alarm: Alarm;
   #heardAt = 0;
   #openedAt = 0;
   /** Counts dials: an answer that comes for an earlier one is void. */
@@ -62,22 +64,20 @@ export class Connection {
     this.#env = env;
     this.#server = server;
     this.#handlers = handlers;
-    this.#backoff = new Backoff(() => env.random(), 500, 30_000);
-  }
-
-  get status(): Observable<ConnectionStatus> {
-    return this.#status;
+    this.#backoff = new Backoff(env);
+    this.#alarm = new Alarm(env);
   }
 
   get isOpen(): boolean {
-    return this.#status.value.state === "open";
+    return this.status.value.state === "open";
   }
 
   /** Dials now, unless a connection or a dial is there already. */
   open(): void {
-    const { state, retryAt } = this.#status.value;
+    const { state, retryAt } = this.status.value;
     if (state === "closed") {
       this.#backoff.reset();
+      this.#backoff.since = this.#env.now();
       this.#set({ state: "connecting", code: null, reason: "" });
     } else if (retryAt === null) return;
     void this.#connect();
@@ -90,7 +90,7 @@ export class Connection {
 
   /** Gives the connection up and dials again after the usual delay. */
   redial(reason: string): void {
-    if (this.#status.value.state !== "closed") this.#lost(null, reason);
+    if (this.status.value.state !== "closed") this.#lost(null, reason);
   }
 
   /** No delay is drawn from a window that is longer; what a server asks for itself is. */
@@ -103,13 +103,12 @@ export class Connection {
    * a restart has been noticed by whoever calls this, but what is overloaded is to be left alone. Gives whether it does.
    */
   hurry(windowMs: number): boolean {
-    const { code, reason, retryAt } = this.#status.value;
+    const { code, reason, retryAt } = this.status.value;
     if (retryAt === null) return false;
     if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(code, reason) !== null) return false;
     this.#backoff.reset();
     const at = Math.min(retryAt, this.#env.now() + this.#env.random() * windowMs);
-    this.#env.cancel(this.#timer);
-    this.#timer = this.#env.later(at - this.#env.now(), () => void this.#connect());
+    this.#alarm.set(at - this.#env.now(), () => void this.#connect());
     this.#set({ retryAt: at });
     return true;
   }
@@ -121,7 +120,7 @@ export class Connection {
 
   async #connect(): Promise<void> {
     const dial = ++this.#dial;
-    this.#env.cancel(this.#timer);
+    this.#alarm.clear();
     this.#set({ retryAt: null });
     try {
       const url = await this.#server(this.#backoff.failures);
@@ -135,14 +134,13 @@ export class Connection {
     this.#socket = socket;
     socket.onmessage = ({ data }) => this.#received(parseFrame(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
-    this.#timer = this.#env.later(WELCOME_MS, () => this.#lost(null, "no welcome"));
+    this.#alarm.set(WELCOME_MS, () => this.#lost(null, "no welcome"));
   }
 
   #received(frame: ServerFrame | null): void {
     this.#heardAt = this.#env.now();
     if (frame?.type === "welcome" && !this.isOpen) {
       this.#openedAt = this.#heardAt;
-      this.#env.cancel(this.#timer);
       this.#watch(this.#silenceMs);
       this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
       this.#handlers.opened();
@@ -152,7 +150,7 @@ export class Connection {
 
   /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
   #watch(ms: number): void {
-    this.#timer = this.#env.later(ms, () => {
+    this.#alarm.set(ms, () => {
       const left = this.#heardAt + this.#silenceMs - this.#env.now();
       if (left <= 0) this.#lost(null, "silence");
       else this.#watch(left);
@@ -161,7 +159,9 @@ export class Connection {
 
   #lost(code: number | null, reason: string): void {
     if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
-    if (this.isOpen && this.#env.now() - this.#openedAt >= STABLE_MS) this.#backoff.reset();
+    const lasted = this.isOpen ? this.#env.now() - this.#openedAt : 0;
+    if (lasted >= HELD_MS) this.#backoff.since = this.#env.now();
+    if (lasted >= STABLE_MS) this.#backoff.reset();
     const delay = this.#backoff.next(code === null ? null : retryWindow(code, reason));
     if (code === CLOSE_CODES.RESTART.code) this.#backoff.forgive(); // it was meant to be
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
@@ -172,8 +172,8 @@ export class Connection {
     const socket = this.#socket;
     this.#dial += 1;
     this.#socket = null;
-    this.#env.cancel(this.#timer);
-    if (redialMs !== null) this.#timer = this.#env.later(redialMs, () => void this.#connect());
+    this.#alarm.clear();
+    if (redialMs !== null) this.#alarm.set(redialMs, () => void this.#connect());
     if (socket !== null) {
       socket.onmessage = socket.onclose = null; // its last words may come a minute late
       socket.close();
@@ -183,6 +183,6 @@ export class Connection {
   }
 
   #set(change: Partial<ConnectionStatus>): void {
-    this.#status.set({ ...this.#status.value, ...change });
+    this.status.set({ ...this.status.value, ...change });
   }
 }

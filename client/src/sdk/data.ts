@@ -2,7 +2,7 @@
 
 import type { DataCache, Entry } from "./cache.ts";
 import type { CatalogueEntry, Dataset } from "./dataset.ts";
-import { parseCatalogue, parseDataset } from "./dataset.ts";
+import { parseCatalogue, parseDataset, text } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
 import { Flight } from "./flight.ts";
 import { DataError, getJson } from "./http.ts";
@@ -13,6 +13,8 @@ import { Backoff } from "./pace.ts";
 export interface DataOptions {
   /** Absolute base URL of the REST API. */
   rest(): Promise<string>;
+  /** Sent to the REST API, and nowhere else. */
+  readonly apiKey?: string | undefined;
   /** The latest version announced; 0 = none. */
   told(endpoint: string): number;
   /** Whether a change of this endpoint would be announced. */
@@ -46,6 +48,11 @@ export class DataService {
     return this.#health;
   }
 
+  /** Resolves when what earlier visits left has been read: `peek` then gives it. Never rejects, and takes a second at most. */
+  get ready(): Promise<void> {
+    return this.#options.cache.ready;
+  }
+
   /** The version of the data that is held; 0 = none. This is the known version of the protocol. */
   held(endpoint: string): number {
     return this.peek(endpoint)?.version ?? 0;
@@ -66,7 +73,7 @@ export class DataService {
     const flying = this.#flights.get(endpoint);
     if (flying) return flying.join(told);
     const entry = this.#options.cache.get(endpoint);
-    if (entry?.confirmed && entry.dataset.version >= told && this.#options.isWatched(endpoint)) {
+    if (entry?.dataset.confirmed && entry.dataset.version >= told && this.#options.isWatched(endpoint)) {
       return Promise.resolve(entry.dataset);
     }
     const flight = new Flight();
@@ -78,7 +85,7 @@ export class DataService {
 
   /** All endpoints the Data Service has. One request, not repeated. Throws `DataError`. */
   async catalogue(): Promise<CatalogueEntry[]> {
-    return parseCatalogue((await getJson(this.#env, `${await this.#options.rest()}/endpoints`)).body);
+    return parseCatalogue((await getJson(this.#env, `${await this.#options.rest()}/endpoints`, null, this.#options.apiKey)).body);
   }
 
   /** After a resync: these must be fetched again, whatever version is held. */
@@ -102,7 +109,8 @@ export class DataService {
 
   async #fly(endpoint: string, flight: Flight): Promise<void> {
     const { told, isWatched, cache } = this.#options;
-    const backoff = new Backoff(() => this.#env.random(), 500, 8_000);
+    const backoff = new Backoff(this.#env, 8_000);
+    await cache.ready;
     await this.#pause(flight, this.#startDelay());
     for (;;) {
       try {
@@ -130,34 +138,37 @@ export class DataService {
   }
 
   async #request(endpoint: string): Promise<Dataset> {
-    const url = `${await this.#options.rest()}/data${endpoint}`;
-    const held = this.#options.cache.get(endpoint);
+    const { cache } = this.#options;
+    const rest = await this.#options.rest();
+    const held = cache.get(endpoint);
     this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
-    const { status, etag, body } = await getJson(this.#env, url, held?.etag);
+    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, held?.etag, this.#options.apiKey);
     let entry: Entry | null = held;
-    if (status === 410) {
-      entry = { dataset: this.#tombstone(endpoint, held, body), etag: null, confirmed: true };
-    } else if (status === 200) {
+    if (status === 410) entry = { dataset: this.#tombstone(endpoint, held, body), etag: null };
+    else if (status === 200) {
       const dataset = parseDataset(endpoint, body);
-      entry = dataset && { dataset, etag, confirmed: true };
+      entry = dataset && { dataset, etag };
     }
     if (entry === null) throw new DataError("not the dataset that was asked for");
     if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
-    this.#options.cache.put(endpoint, { ...entry, confirmed: true });
-    return entry.dataset;
+    const dataset = { ...entry.dataset, confirmed: true };
+    cache.put(endpoint, { ...entry, dataset });
+    return dataset;
   }
 
   #tombstone(endpoint: string, held: Entry | null, body: unknown): Dataset {
     const { version, time } = (body ?? {}) as { version?: unknown; time?: unknown };
     const known = Math.max(held?.dataset.version ?? 0, this.#options.told(endpoint));
     return {
+      unit: "",
+      resolution: "",
+      ...held?.dataset,
       endpoint,
       version: Number.isSafeInteger(version) ? (version as number) : known,
-      time: typeof time === "string" ? time : "",
-      unit: held?.dataset.unit ?? "",
-      resolution: held?.dataset.resolution ?? "",
+      time: text(time),
       points: [],
       gone: true,
+      confirmed: true,
     };
   }
 

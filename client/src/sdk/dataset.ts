@@ -18,18 +18,23 @@ export interface Dataset {
   readonly points: readonly Point[];
   /** Deleted at this version; it has no points then. */
   readonly gone: boolean;
+  /** False for what an earlier visit left, and for what came into doubt, until the Data Service has confirmed it. */
+  readonly confirmed: boolean;
 }
 
 export interface CatalogueEntry {
   readonly endpoint: string;
   readonly title: string;
+  /** What it is about: the area (such as `GR`) and the quantity (such as `load`); empty when the service does not say. */
+  readonly area?: string;
+  readonly quantity?: string;
   readonly unit: string;
   readonly resolution: string;
   readonly version: number;
   readonly gone: boolean;
 }
 
-const text = (value: unknown): string => (typeof value === "string" ? value : "");
+export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
 /** The dataset in a response body, or null when it is not one of `endpoint`. */
 export function parseDataset(endpoint: string, body: unknown): Dataset | null {
@@ -43,6 +48,7 @@ export function parseDataset(endpoint: string, body: unknown): Dataset | null {
     resolution: text(resolution),
     points: points as Point[],
     gone: gone === true,
+    confirmed: true,
   };
 }
 
@@ -55,6 +61,8 @@ export function parseCatalogue(body: unknown): CatalogueEntry[] {
     .map((entry) => ({
       endpoint: text(entry.endpoint),
       title: text(entry.title),
+      area: text(entry.area),
+      quantity: text(entry.quantity),
       unit: text(entry.unit),
       resolution: text(entry.resolution),
       version: Number(entry.version) || 0,

@@ -14,6 +14,8 @@ import { UpdatesService } from "./updates.ts";
 export interface DiemOptions {
   /** Where the configuration is, relative to the page; `/config.json` when left out. */
   readonly configUrl?: string;
+  /** Sent as `Authorization: Bearer …` with every request to the Data Service. */
+  readonly apiKey?: string;
   readonly environment?: Environment;
 }
 
@@ -30,8 +32,9 @@ export interface Diem {
   readonly data: DataService;
   readonly stats: Stats;
   /**
-   * Subscribes, fetches, and calls `onData` with what is held and then with every newer version. `onProblem` hears of a
-   * subscription that was rejected and of data that cannot be had. Returns the function that stops it.
+   * Subscribes, fetches, and calls `onData` with what is held, once more if that was unconfirmed and now is confirmed, and
+   * with every newer version. `onProblem` hears of a subscription that was rejected and of data that cannot be had. Returns
+   * the function that stops it.
    */
   watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
   /** Disconnects and saves what is held. */
@@ -39,12 +42,13 @@ export interface Diem {
 }
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
-export function createDiem({ configUrl = "/config.json", environment }: DiemOptions = {}): Diem {
+export function createDiem({ configUrl = "/config.json", apiKey, environment }: DiemOptions = {}): Diem {
   const env = environment ?? browserEnvironment();
   const config = new ConfigSource(env, configUrl);
   const cache = new DataCache(env);
   const data: DataService = new DataService(env, {
     rest: async () => (await config.get()).rest,
+    apiKey,
     told: (endpoint) => updates.told(endpoint),
     isWatched: (endpoint) => updates.isWatched(endpoint),
     cache,
@@ -112,7 +116,7 @@ function watch(
   let shown: Dataset | null = null;
 
   const show = (dataset: Dataset): void => {
-    if (stopped || (shown && dataset.version <= shown.version && dataset.gone === shown.gone)) return;
+    if (stopped || (shown && !isNews(dataset, shown))) return;
     shown = dataset;
     try {
       onData(dataset);
@@ -136,11 +140,21 @@ function watch(
     if (change.type === "rejected") onProblem?.(change);
     else void load();
   });
-  const held = data.peek(endpoint);
-  if (held) show(held);
+  const restore = (): void => {
+    const held = data.peek(endpoint);
+    if (held) show(held);
+  };
+  restore();
+  void data.ready.then(restore);
   void load();
   return () => {
     stopped = true;
     stop();
   };
+}
+
+/** Whether a view that shows `shown` has something to gain from `dataset`. */
+function isNews(dataset: Dataset, shown: Dataset): boolean {
+  if (dataset.version !== shown.version) return dataset.version > shown.version;
+  return dataset.gone !== shown.gone || (dataset.confirmed && !shown.confirmed);
 }

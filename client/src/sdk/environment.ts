@@ -1,6 +1,8 @@
 /** Everything the SDK takes from its host: clocks, timers, randomness, sockets, HTTP and storage. Tests inject their own. */
 
 import { clientId, withClient } from "./identity.ts";
+import type { Store } from "./store.ts";
+import { IndexedStore } from "./store.ts";
 
 /** The part of the browser's WebSocket that the SDK uses. */
 export interface Socket {
@@ -26,7 +28,7 @@ export interface HttpOptions {
   readonly body?: string;
 }
 
-/** The part of `localStorage` that the SDK uses. */
+/** The part of `sessionStorage` that the SDK uses. */
 export interface KeyValueStore {
   readonly length: number;
   key(index: number): string | null;
@@ -52,14 +54,15 @@ export interface Environment {
   socket(url: string, protocol: string): Socket;
   fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
   /** Null where the host has none or forbids it: the SDK then works without. */
-  readonly storage: KeyValueStore | null;
+  readonly storage: Store | null;
   /** What relative URLs are resolved against. */
   readonly baseUrl: string;
 }
 
 /** The environment of a browser page. */
 export function browserEnvironment(): Environment {
-  const client = clientId(storageOrNull(() => window.sessionStorage));
+  const client = clientId(orNull(() => window.sessionStorage));
+  orNull(() => dropOld(window.localStorage));
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
@@ -70,15 +73,20 @@ export function browserEnvironment(): Environment {
     report: (error) => reportError(error),
     socket: (url, protocol) => new WebSocket(withClient(url, client), [protocol]) as Socket,
     fetch: (url, options) => fetch(url, options),
-    storage: storageOrNull(() => window.localStorage),
+    storage: orNull(() => new IndexedStore(window.indexedDB)),
     baseUrl: document.baseURI,
   };
 }
 
-function storageOrNull(storage: () => KeyValueStore): KeyValueStore | null {
+function orNull<T>(get: () => T): T | null {
   try {
-    return storage(); // throws where cookies are blocked
+    return get(); // throws where cookies are blocked
   } catch {
     return null;
   }
+}
+
+/** Until version 0.1 the datasets were in local storage. */
+function dropOld(storage: Storage): void {
+  for (const key of Object.keys(storage)) if (key.startsWith("diem:")) storage.removeItem(key);
 }

@@ -35,8 +35,8 @@ export interface Answer {
  * GETs `url` as JSON, past the browser's own HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
  * line, a body that is no JSON and ten seconds without an end throw `DataError`.
  */
-export function getJson(env: Environment, url: string, etag: string | null = null): Promise<Answer> {
-  return request(env, url, etag === null ? {} : { "If-None-Match": etag }, {});
+export function getJson(env: Environment, url: string, etag?: string | null, apiKey?: string): Promise<Answer> {
+  return request(env, url, { ...(etag && { "If-None-Match": etag }), ...(apiKey && { Authorization: `Bearer ${apiKey}` }) }, {});
 }
 
 /** POSTs `body` as JSON; the rest is as with `getJson`. */

@@ -11,6 +11,7 @@ export { createDiem } from "./diem.ts";
 export type { Diem, DiemOptions, Stats } from "./diem.ts";
 export { browserEnvironment } from "./environment.ts";
 export type { Environment } from "./environment.ts";
+export type { Bounds, Store, Stored } from "./store.ts";
 export { DataError } from "./http.ts";
 export type { LiveStatus } from "./live.ts";
 export type { Rejection } from "./messages.ts";

@@ -2,7 +2,7 @@
 
 import type { ConnectionStatus } from "./connection.ts";
 import { Connection, SILENCE_MS } from "./connection.ts";
-import type { Environment, Timer } from "./environment.ts";
+import type { Environment } from "./environment.ts";
 import { Ledger } from "./ledger.ts";
 import type { LiveStatus } from "./live.ts";
 import { OFFLINE, ONLINE, nextLive } from "./live.ts";
@@ -10,6 +10,7 @@ import type { Rejection, ServerFrame, UpdateFrame } from "./messages.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
 import { Permits } from "./pace.ts";
+import { Alarm, soon } from "./timers.ts";
 
 /** What carries subscriptions: one line, or as many as there are owners. */
 export interface Lines {
@@ -51,12 +52,12 @@ export class Line implements Lines {
   readonly #env: Environment;
   readonly #ear: Ear;
   readonly #placing: Placing;
-  readonly #connection: Connection;
+  readonly connection: Connection;
+  readonly live = new Subject(OFFLINE);
   readonly #ledger = new Ledger();
-  readonly #live = new Subject(OFFLINE);
+  readonly #alarm: Alarm;
+  readonly #flushSoon: () => void;
   #permits: Permits;
-  #flushing = false;
-  #timer: Timer = null;
 
   /** `server` gives the URL to dial after so many failures in a row. */
   constructor(
@@ -69,20 +70,18 @@ export class Line implements Lines {
     this.#env = env;
     this.#ear = ear;
     this.#placing = placing;
+    this.#alarm = new Alarm(env);
+    this.#flushSoon = soon(env, () => this.#flush());
     this.#permits = new Permits(BURST, INTERVAL_MS, env.now());
-    this.#connection = new Connection(env, server, {
+    this.connection = new Connection(env, server, {
       opened: () => this.#opened(),
       frame: (frame) => this.#received(frame),
-      lost: () => this.#live.set(OFFLINE),
+      lost: () => this.live.set(OFFLINE),
     }, silenceMs);
   }
 
   get status(): Observable<ConnectionStatus> {
-    return this.#connection.status;
-  }
-
-  get live(): Observable<LiveStatus> {
-    return this.#live;
+    return this.connection.status;
   }
 
   wants(endpoint: string): boolean {
@@ -106,53 +105,32 @@ export class Line implements Lines {
   }
 
   connect(): void {
-    this.#connection.open();
+    this.connection.open();
   }
 
   close(): void {
-    this.#connection.close();
-  }
-
-  redial(reason: string): void {
-    this.#connection.redial(reason);
-  }
-
-  /** Dials within `windowMs` if it waits for the next attempt (`Connection.hurry`). */
-  hurry(windowMs: number): boolean {
-    return this.#connection.hurry(windowMs);
-  }
-
-  cap(ms: number): void {
-    this.#connection.cap(ms);
+    this.connection.close();
   }
 
   #opened(): void {
     this.#ledger.reset();
     this.#permits = new Permits(BURST, INTERVAL_MS, this.#env.now());
-    this.#live.set(ONLINE);
+    this.live.set(ONLINE);
     this.#flush();
-  }
-
-  #flushSoon(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
-    this.#env.microtask(() => this.#flush());
   }
 
   /** Sends what is missing, as far as the pace allows; the rest waits, and shrinks when views change their mind. */
   #flush(): void {
-    this.#flushing = false;
-    this.#env.cancel(this.#timer);
-    while (this.#connection.isOpen && !this.#ledger.settled) {
+    this.#alarm.clear();
+    while (this.connection.isOpen && !this.#ledger.settled) {
       const wait = this.#permits.wait(this.#env.now());
       if (wait > 0) {
-        this.#timer = this.#env.later(wait, () => this.#flush());
-        return;
+        return this.#alarm.set(wait, () => this.#flush());
       }
       const message = this.#ledger.next((endpoint) => this.#ear.held(endpoint));
       if (message === null) return;
       this.#permits.take();
-      this.#connection.send(message);
+      this.connection.send(message);
     }
   }
 
@@ -167,12 +145,12 @@ export class Line implements Lines {
       case "unsubscribed":
         this.#ledger.retryLimited();
         // What was said of them goes with them: a proxy says it again if they are asked for again.
-        if (frame.endpoints.some((endpoint) => this.#live.value.affected.has(endpoint))) {
-          this.#live.set(nextLive(this.#live.value, { live: true, since: null, endpoints: frame.endpoints }));
+        if (frame.endpoints.some((endpoint) => this.live.value.affected.has(endpoint))) {
+          this.live.set(nextLive(this.live.value, { live: true, since: null, endpoints: frame.endpoints }));
         }
         return this.#flushSoon();
       case "status":
-        return this.#live.set(nextLive(this.#live.value, frame));
+        return this.live.set(nextLive(this.live.value, frame));
       case "resync":
         return this.#ear.resync(frame.endpoints);
       case "moved":
@@ -190,7 +168,7 @@ export class Line implements Lines {
   #failed(id: number | null, error: Rejection): void {
     if (id === null) return;
     const names = this.#ledger.askedWith(id);
-    if (names.length === 0) return this.redial(error.code); // an unsubscribe: a new connection restores agreement
+    if (names.length === 0) return this.connection.redial(error.code); // an unsubscribe: a new connection restores agreement
     if (error.code === "rate") {
       this.#ledger.failed(id);
       this.#permits.drain();

@@ -1,5 +1,7 @@
 /** The frames of `diem.v1.json` (docs/protocol.md section 1): their types, and the parser that lets only well-formed ones in. */
 
+import { text } from "./dataset.ts";
+
 export const SUBPROTOCOL = "diem.v1.json";
 /** Names in one message at most; with 256 bytes a name this also keeps a message below 32 KiB. */
 export const MAX_NAMES = 100;
@@ -35,7 +37,6 @@ export type ServerFrame =
 
 type Fields = Record<string, unknown>;
 
-const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const fields = (value: unknown): Fields =>
   typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : {};
 const names = (value: unknown): string[] =>

@@ -1,9 +1,10 @@
 /** The lines to owners: made when something goes there, doubted while not live, and closed when nothing is left. */
 
-import type { Environment, Timer } from "./environment.ts";
+import type { Environment } from "./environment.ts";
 import type { Ear, Placing } from "./line.ts";
 import { Line } from "./line.ts";
 import { CAP_MS } from "./pace.ts";
+import { Alarm } from "./timers.ts";
 
 /** A server that is not live is doubted after this long, and as long again at random; then once more, until it is live. */
 const DOUBT_MS = 5_000;
@@ -33,8 +34,8 @@ interface Owner {
   readonly line: Line;
   /** It is about to be dialled because it was named. */
   named: boolean;
-  doubting: Timer;
-  closing: Timer;
+  readonly doubting: Alarm;
+  readonly closing: Alarm;
 }
 
 export class Owners {
@@ -67,7 +68,7 @@ export class Owners {
       return this.#handlers.dial(url, named);
     };
     const line = new Line(this.#env, dial, this.#ear, this.#handlers.placing(url), SILENT_MS);
-    const owner: Owner = { line, named: true, doubting: null, closing: null };
+    const owner: Owner = { line, named: true, doubting: new Alarm(this.#env), closing: new Alarm(this.#env) };
     this.#owners.set(url, owner);
     line.connect();
     line.status.observe(({ state }) => this.#changed(url, owner, state !== "open"));
@@ -78,44 +79,38 @@ export class Owners {
   /** The metadata service was asked about this server: whether it answered, and named it. */
   named(url: string, isNamed: boolean): void {
     const owner = this.#owners.get(url);
-    owner?.line.cap(isNamed ? NAMED_CAP_MS : CAP_MS);
-    if (isNamed && owner?.line.hurry(SOON_MS)) owner.named = true;
+    owner?.line.connection.cap(isNamed ? NAMED_CAP_MS : CAP_MS);
+    if (isNamed && owner?.line.connection.hurry(SOON_MS)) owner.named = true;
   }
 
   /** Closes in a while what is not used. */
   tidy(uses: (url: string) => boolean): void {
-    for (const [url, owner] of this.#owners) {
-      if (!uses(url)) owner.closing ??= this.#env.later(EMPTY_MS, () => this.drop(url));
-      else if (owner.closing !== null) {
-        this.#env.cancel(owner.closing);
-        owner.closing = null;
-      }
+    for (const [url, { closing }] of this.#owners) {
+      if (uses(url)) closing.clear();
+      else if (!closing.isSet) closing.set(EMPTY_MS, () => this.drop(url));
     }
   }
 
   drop(url: string): void {
     const owner = this.#owners.get(url);
     this.#owners.delete(url);
-    this.#env.cancel(owner?.doubting);
-    this.#env.cancel(owner?.closing);
+    owner?.doubting.clear();
+    owner?.closing.clear();
     owner?.line.close();
     this.#handlers.changed();
   }
 
   #changed(url: string, owner: Owner, lost: boolean): void {
     if (this.#owners.get(url) !== owner) return;
-    const { line } = owner;
+    const { line, doubting } = owner;
     if (lost) this.#handlers.lost(url);
-    if (line.status.value.state === "closed" || line.live.value.live) {
-      this.#env.cancel(owner.doubting);
-      owner.doubting = null;
-    } else owner.doubting ??= this.#env.later(DOUBT_MS * (1 + this.#env.random()), () => this.#doubt(url, owner));
+    if (line.status.value.state === "closed" || line.live.value.live) doubting.clear();
+    else if (!doubting.isSet) {
+      doubting.set(DOUBT_MS * (1 + this.#env.random()), () => {
+        this.#handlers.doubted(url);
+        this.#changed(url, owner, false);
+      });
+    }
     this.#handlers.changed();
-  }
-
-  #doubt(url: string, owner: Owner): void {
-    owner.doubting = null;
-    this.#handlers.doubted(url);
-    this.#changed(url, owner, false);
   }
 }

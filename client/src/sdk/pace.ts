@@ -1,46 +1,46 @@
 /** The two ways the SDK holds itself back: full-jitter exponential delays, and a token bucket for what it sends. */
 
+import type { Environment } from "./environment.ts";
+
 const BASE_MS = 500;
 export const CAP_MS = 30_000;
 
 /** A random delay in milliseconds within the protocol's window after so many failures: 0.5 s, doubled, at most 30 s. */
 export function jitter(random: () => number, failures: number): number {
-  return random() * Math.min(CAP_MS, BASE_MS * 2 ** Math.min(failures, 30));
+  return random() * windowMs(failures, CAP_MS);
 }
 
-/** Delays drawn uniformly from a window that doubles from `baseMs` to `capMs` (full jitter). */
+const windowMs = (failures: number, capMs: number): number => Math.min(capMs, BASE_MS * 2 ** Math.min(failures, 30));
+
+/** Delays drawn uniformly from a window that doubles from half a second to `capMs` (full jitter). */
 export class Backoff {
-  #failures = 0;
-  readonly #random: () => number;
-  readonly #baseMs: number;
+  /** Failures since the last reset. */
+  failures = 0;
+  readonly #env: Environment;
   /** No window is longer. */
   capMs: number;
+  /** When the outage began, if it is one: no window is longer than it has lasted, or half a second. */
+  since = -Infinity;
 
-  constructor(random: () => number, baseMs: number, capMs: number) {
-    this.#random = random;
-    this.#baseMs = baseMs;
+  constructor(env: Environment, capMs = CAP_MS) {
+    this.#env = env;
     this.capMs = capMs;
   }
 
-  /** Failures since the last reset. */
-  get failures(): number {
-    return this.#failures;
-  }
-
-  /** The next delay in milliseconds. A given `windowMs` replaces the window this time; the failure counts all the same. */
-  next(windowMs?: number | null): number {
-    const window = windowMs ?? Math.min(this.capMs, this.#baseMs * 2 ** Math.min(this.#failures, 30));
-    this.#failures += 1;
-    return this.#random() * window;
+  /** The next delay in milliseconds. A given `window` replaces the usual one this time; the failure counts all the same. */
+  next(window?: number | null): number {
+    const bound = window ?? Math.min(windowMs(this.failures, this.capMs), Math.max(BASE_MS, this.#env.now() - this.since));
+    this.failures += 1;
+    return this.#env.random() * bound;
   }
 
   /** The last failure was none. */
   forgive(): void {
-    this.#failures -= 1;
+    this.failures -= 1;
   }
 
   reset(): void {
-    this.#failures = 0;
+    this.failures = 0;
   }
 }
 

@@ -1,7 +1,7 @@
 /** Partitioned mode: one line for each server that owns something wanted, kept in step with what the metadata service says. */
 
 import type { ConnectionStatus } from "./connection.ts";
-import type { Environment, Timer } from "./environment.ts";
+import type { Environment } from "./environment.ts";
 import { DataError } from "./http.ts";
 import type { Ear, Lines, Placing } from "./line.ts";
 import type { LiveStatus } from "./live.ts";
@@ -9,12 +9,12 @@ import { OFFLINE } from "./live.ts";
 import type { Located, Metadata } from "./locate.ts";
 import { believe, locate } from "./locate.ts";
 import type { Rejection } from "./messages.ts";
-import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
 import { Owners } from "./owners.ts";
 import { Backoff } from "./pace.ts";
 import type { Step } from "./routes.ts";
 import { Routes } from "./routes.ts";
+import { Alarm, soon } from "./timers.ts";
 import { sameLive, sameStatus, together, togetherLive } from "./together.ts";
 
 /** A dial waits this long for the metadata service, then goes where it went before. */
@@ -34,8 +34,10 @@ export class Partitioned implements Lines {
   /** Which of several metadata services is asked first. */
   readonly #first: number;
   readonly #owners: Owners;
-  readonly #status = new Subject<ConnectionStatus>(together([], ""));
-  readonly #live = new Subject<LiveStatus>(OFFLINE);
+  readonly status = new Subject<ConnectionStatus>(together([], ""));
+  readonly live = new Subject<LiveStatus>(OFFLINE);
+  readonly #alarm: Alarm;
+  readonly #tellSoon: () => void;
   #isOpen = false;
   #believed: Metadata | null = null;
   #clone: number | null = null;
@@ -44,8 +46,6 @@ export class Partitioned implements Lines {
   #notBefore = 0;
   #trouble = "";
   #waiting: (() => void)[] = [];
-  #timer: Timer = null;
-  #telling = false;
 
   /** `abandon` is called when the configuration names no metadata service any more. */
   constructor(
@@ -59,7 +59,9 @@ export class Partitioned implements Lines {
     this.#metadata = metadata;
     this.#abandon = abandon;
     this.#routes = new Routes(() => env.random());
-    this.#backoff = new Backoff(() => env.random(), 500, 30_000);
+    this.#backoff = new Backoff(env);
+    this.#alarm = new Alarm(env);
+    this.#tellSoon = soon(env, () => this.#tell());
     this.#first = env.random();
     this.#owners = new Owners(env, ear, {
       dial: (url, named) => this.#dial(url, named),
@@ -68,14 +70,6 @@ export class Partitioned implements Lines {
       doubted: (url) => this.#doubt(url),
       changed: () => this.#tellSoon(),
     });
-  }
-
-  get status(): Observable<ConnectionStatus> {
-    return this.#status;
-  }
-
-  get live(): Observable<LiveStatus> {
-    return this.#live;
   }
 
   want(endpoint: string): void {
@@ -102,7 +96,7 @@ export class Partitioned implements Lines {
 
   close(): void {
     this.#isOpen = false;
-    this.#env.cancel(this.#timer);
+    this.#alarm.clear();
     for (const [url] of this.#owners.lines) this.#owners.drop(url);
     this.#routes.restart(this.#env.now());
     this.#backoff.reset();
@@ -131,9 +125,9 @@ export class Partitioned implements Lines {
     }
     this.#locating = false;
     for (const resume of this.#waiting.splice(0)) resume();
-    this.#env.cancel(this.#timer);
+    this.#alarm.clear();
     const due = Math.max(this.#routes.nextDue, this.#notBefore) - this.#env.now();
-    if (this.#isOpen && due < Number.POSITIVE_INFINITY) this.#timer = this.#env.later(due, () => this.#locateSoon());
+    if (this.#isOpen && due < Number.POSITIVE_INFINITY) this.#alarm.set(due, () => this.#locateSoon());
     this.#tellSoon();
   }
 
@@ -244,22 +238,15 @@ export class Partitioned implements Lines {
     this.#locateSoon();
   }
 
-  #tellSoon(): void {
-    if (this.#telling) return;
-    this.#telling = true;
-    this.#env.microtask(() => this.#tell());
-  }
-
   #tell(): void {
-    this.#telling = false;
     const status = this.#summary();
-    if (!sameStatus(status, this.#status.value)) this.#status.set(status);
+    if (!sameStatus(status, this.status.value)) this.status.set(status);
     const live = this.#isOpen ? togetherLive(this.#endpoints(), this.#owners.lines.map(([, line]) => line.live.value)) : OFFLINE;
-    if (!sameLive(live, this.#live.value)) this.#live.set(live);
+    if (!sameLive(live, this.live.value)) this.live.set(live);
   }
 
   #summary(): ConnectionStatus {
-    const { mode } = this.#status.value;
+    const { mode } = this.status.value;
     if (!this.#isOpen) return { ...together([], mode), state: "closed", code: 1000 };
     const needed = this.#owners.lines.filter(([url]) => this.#routes.uses(url)).map(([, line]) => line.status.value);
     if (this.#routes.homeless) needed.push(this.#searching());

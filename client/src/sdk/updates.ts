@@ -10,7 +10,7 @@ import type { ServerFrame, UpdateFrame } from "./messages.ts";
 import { isEndpoint } from "./messages.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
-import { Partitioned } from "./partitioned.ts";
+import type { Partitioned } from "./partitioned.ts";
 import type { Callback, View } from "./views.ts";
 import { Views } from "./views.ts";
 
@@ -138,11 +138,15 @@ export class UpdatesService {
     const { server, metadata, moved } = this.#options;
     const move = (): void => {
       moved?.();
-      line.redial("moved");
+      line.connection.redial("moved");
     };
     const find = async (failures: number): Promise<string> => {
       const url = await server(failures);
-      if (metadata && (await metadata(0)) !== null && line === this.#lines) this.#replace(this.#partitioned(metadata));
+      if (metadata && (await metadata(0)) !== null) {
+        const mode = await import("./partitioned.ts"); // a quarter of the SDK, which only this mode loads
+        const isWanted = line === this.#lines && line.status.value.state !== "closed";
+        if (isWanted) this.#replace(this.#partitioned(mode.Partitioned, metadata));
+      }
       return url;
     };
     const line: Line = new Line(this.#env, find, this.#ear, {
@@ -161,8 +165,8 @@ export class UpdatesService {
   }
 
   /** One connection for each owner, until the configuration no longer says so. */
-  #partitioned(metadata: (failures: number) => Promise<Metadata | null>): Partitioned {
-    const lines: Partitioned = new Partitioned(this.#env, this.#ear, metadata, () => {
+  #partitioned(Mode: typeof Partitioned, metadata: (failures: number) => Promise<Metadata | null>): Lines {
+    const lines: Lines = new Mode(this.#env, this.#ear, metadata, () => {
       if (lines === this.#lines) this.#replace(this.#single());
     });
     return lines;

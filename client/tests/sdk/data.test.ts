@@ -318,6 +318,7 @@ test("after a reload what was held is there at once, and is revalidated by its E
   await hold("/a", 5);
   await world.advance(1_000);
   restart();
+  await data.ready;
   expect(data.peek("/a")).toMatchObject({ version: 5, points: [{ value: 5 }] });
   expect(data.held("/a")).toBe(5);
   const asked = data.get("/a");
@@ -331,6 +332,7 @@ test("the catalogue lists what is well-formed", async () => {
   const asked = data.catalogue();
   await world.advance();
   expect(world.request.url).toBe("http://diem.test/v1/endpoints");
-  world.request.answer(200, { endpoints: [{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", version: 5 }, { no: 1 }] });
-  expect(await asked).toEqual([{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", version: 5, gone: false }]);
+  world.request.answer(200, { endpoints: [{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", area: "GR", version: 5 }, { no: 1 }] });
+  const rest = { title: "A", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", version: 5, gone: false };
+  expect(await asked).toEqual([{ endpoint: "/a", ...rest }]);
 });

@@ -246,6 +246,69 @@ test("a stopped view hears nothing more", async () => {
   expect(diem.updates.subscriptions).toBe(0);
 });
 
+/** As in another tab or after a reload: the same store, nothing in memory, and no server answers. */
+async function offline(keep: Record<string, number>): Promise<World> {
+  for (const [endpoint, version] of Object.entries(keep)) stored.set(endpoint, version);
+  Object.keys(keep).forEach(view);
+  await connected();
+  await world.advance(1_000);
+  diem.close();
+  const later = new World();
+  later.storage = world.storage;
+  diem = createDiem({ environment: later });
+  return later;
+}
+
+test("offline start: what was held is shown at once, unconfirmed, and confirmed when a server is there again", async () => {
+  const later = await offline({ "/a": 5 });
+  const shown: [number, boolean][] = [];
+  diem.watch("/a", ({ version, confirmed }) => shown.push([version, confirmed]));
+  await diem.data.ready;
+  expect([diem.data.peek("/a")?.version, shown]).toEqual([5, [[5, false]]]);
+  expect(diem.updates.connection.value.state).toBe("connecting");
+  for (const request of later.requests) request.fail();
+  await later.advance();
+  expect(diem.data.health.value.reachable).toBe(false);
+  later.auto = (url) => (url.endsWith("/config.json") ? { status: 200, body: CONFIG } : { status: 304 });
+  await later.advance(10_000);
+  expect(shown).toEqual([[5, false], [5, true]]);
+  expect(later.requests.filter(({ url }) => url.endsWith("/data/a")).map(({ etag }) => etag)).toEqual(['"5-json"']);
+});
+
+test("offline start: a view that comes when the cache is read is shown it in the same turn", async () => {
+  await offline({ "/a": 5 });
+  await diem.data.ready;
+  expect(view("/a").shown).toEqual([5]);
+});
+
+test("two tabs: the older one's data does not replace what the newer one kept", async () => {
+  const later = await offline({ "/a": 5 });
+  later.auto = () => ({ status: 200, body: body("/a", 6), headers: etag(6) });
+  later.request.answer(200, CONFIG);
+  const newer = view("/a");
+  await later.advance(2_000);
+  expect(newer.shown).toEqual([5, 6]);
+  const older = createDiem({ environment: world }); // its server lags behind
+  older.watch("/a", () => undefined);
+  await world.advance(2_000);
+  expect((await world.storage?.load())?.map(({ version }) => version)).toEqual([6]);
+  older.close();
+});
+
+test("an API key goes to the Data Service, and nowhere else", async () => {
+  diem.close();
+  world.requests.length = 0;
+  stored.set("/a", 5);
+  diem = createDiem({ environment: world, apiKey: "diem_12345678_secret" });
+  view("/a");
+  await connected();
+  void diem.data.catalogue().catch(() => undefined);
+  await world.advance();
+  const sent = world.requests.map(({ url, headers }) => [new URL(url).pathname, headers.Authorization]);
+  const key = "Bearer diem_12345678_secret";
+  expect(sent).toEqual([["/config.json", undefined], ["/v1/data/a", key], ["/v1/endpoints", key]]);
+});
+
 test("close() disconnects and leaves no timer", async () => {
   await connected();
   diem.close();

@@ -1,6 +1,8 @@
 /** A deterministic host for the SDK: a clock that moves when told, sockets and HTTP answered by the test. */
 
-import type { Environment, HttpOptions, HttpResponse, KeyValueStore, Socket } from "../../src/sdk/environment.ts";
+import { vi } from "vitest";
+import type { Environment, HttpOptions, HttpResponse, Socket } from "../../src/sdk/environment.ts";
+import type { Bounds, Store, Stored } from "../../src/sdk/store.ts";
 
 export class FakeSocket implements Socket {
   onmessage: ((event: { data: unknown }) => void) | null = null;
@@ -40,29 +42,34 @@ export class FakeSocket implements Socket {
   }
 }
 
-export class FakeStore implements KeyValueStore {
-  readonly map = new Map<string, string>();
+/** The store in memory: what the real one does, at once. */
+export class FakeStore implements Store {
+  readonly kept = new Map<string, Stored>();
+  saves = 0;
+  /** Characters that fit, as a browser's quota. */
   quota = Number.POSITIVE_INFINITY;
 
-  get length(): number {
-    return this.map.size;
+  load(): Promise<Stored[]> {
+    return Promise.resolve(this.#usedFirst().reverse());
   }
 
-  key(index: number): string | null {
-    return [...this.map.keys()][index] ?? null;
+  save(entries: readonly Stored[], { entries: most, chars }: Bounds): Promise<void> {
+    this.saves += 1;
+    for (const entry of entries) {
+      if (!((this.kept.get(entry.endpoint)?.version ?? 0) > entry.version)) this.kept.set(entry.endpoint, entry);
+    }
+    let [count, sum] = [0, 0];
+    for (const { endpoint, text } of this.#usedFirst()) {
+      if (count < most && sum + text.length <= chars) [count, sum] = [count + 1, sum + text.length];
+      else this.kept.delete(endpoint);
+    }
+    if (sum > this.quota) this.kept.clear();
+    return Promise.resolve();
   }
 
-  getItem(key: string): string | null {
-    return this.map.get(key) ?? null;
-  }
-
-  setItem(key: string, value: string): void {
-    if (value.length > this.quota) throw new Error("quota");
-    this.map.set(key, value);
-  }
-
-  removeItem(key: string): void {
-    this.map.delete(key);
+  /** Used last first. */
+  #usedFirst(): Stored[] {
+    return [...this.kept.values()].sort((a, b) => b.used - a.used || b.text.length - a.text.length);
   }
 }
 
@@ -70,6 +77,7 @@ export interface Request {
   readonly url: string;
   readonly at: number;
   readonly etag: string | undefined;
+  readonly headers: Record<string, string>;
   /** The parsed body of a POST. */
   readonly body: unknown;
   /** Answers it; without a body, `{}`. */
@@ -83,7 +91,7 @@ export class World implements Environment {
   /** What `random` gives: one number, or one after another. */
   dice: number | number[] = 0.5;
   readonly baseUrl = "http://diem.test/index.html";
-  readonly storage = new FakeStore();
+  storage: Store | null = new FakeStore();
   readonly sockets: FakeSocket[] = [];
   readonly requests: Request[] = [];
   readonly reported: unknown[] = [];
@@ -122,7 +130,7 @@ export class World implements Environment {
       options.signal.addEventListener("abort", fail);
       const posted: unknown = options.body === undefined ? undefined : JSON.parse(options.body);
       const given = this.auto(url, posted);
-      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], body: posted, answer, fail });
+      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], headers: options.headers, body: posted, answer, fail });
       if (given) answer(given.status, given.body, given.headers);
     });
   }
@@ -158,6 +166,7 @@ export class World implements Environment {
 
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
+  await vi.dynamicImportSettled(); // the partitioned mode is loaded when it is needed
 }
 
 export const CONFIG = { mode: "single", servers: [{ port: 8101, path: "/ws" }], rest: "/v1" };

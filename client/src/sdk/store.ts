@@ -1,0 +1,106 @@
+/** What outlives the page: datasets in IndexedDB, shared by the tabs of an origin. */
+
+/** One dataset as it is kept. */
+export interface Stored {
+  readonly endpoint: string;
+  readonly version: number;
+  readonly etag: string | null;
+  /** When it was used last, Unix time in milliseconds. */
+  readonly used: number;
+  /** The dataset as JSON: its length is what counts against the bound. */
+  readonly text: string;
+}
+
+export interface Bounds {
+  readonly entries: number;
+  /** Characters of JSON, all entries together. */
+  readonly chars: number;
+}
+
+/** Where datasets are kept. Every failure rejects, and costs the page nothing but what was kept. */
+export interface Store {
+  /** All that is kept, used longest ago first. */
+  load(): Promise<Stored[]>;
+  /**
+   * Keeps each of `entries` unless a newer version of it is kept already, then drops what was used longest ago, down to
+   * `bounds`. What cannot be written gives the room of all the others back.
+   */
+  save(entries: readonly Stored[], bounds: Bounds): Promise<void>;
+}
+
+const NAME = "diem";
+const TABLE = "datasets";
+const ORDER = "used";
+
+/** A transaction of IndexedDB spans the tabs, so what two of them save at once ends at the newer version. */
+export class IndexedStore implements Store {
+  readonly #factory: IDBFactory;
+  #database: Promise<IDBDatabase> | null = null;
+
+  constructor(factory: IDBFactory) {
+    this.#factory = factory;
+  }
+
+  load(): Promise<Stored[]> {
+    return this.#transact("readonly", (table) => table.index(ORDER).getAll());
+  }
+
+  async save(entries: readonly Stored[], bounds: Bounds): Promise<void> {
+    try {
+      await this.#transact("readwrite", (table) => write(table, entries, bounds));
+    } catch {
+      await this.#transact("readwrite", (table) => void table.clear());
+    }
+  }
+
+  async #transact<T>(mode: IDBTransactionMode, work: (table: IDBObjectStore) => IDBRequest<T> | void): Promise<T> {
+    this.#database ??= open(this.#factory);
+    const transaction = (await this.#database).transaction(TABLE, mode);
+    return new Promise((resolve, reject) => {
+      const request = work(transaction.objectStore(TABLE));
+      transaction.oncomplete = () => resolve(request?.result as T);
+      transaction.onabort = () => reject(transaction.error);
+    });
+  }
+}
+
+function open(factory: IDBFactory): Promise<IDBDatabase> {
+  return new Promise((resolve, reject) => {
+    const request = factory.open(NAME, 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore(TABLE, { keyPath: "endpoint" }).createIndex(ORDER, ["used", "text.length"]);
+    };
+    request.onerror = request.onblocked = () => reject(request.error);
+    request.onsuccess = () => {
+      request.result.onversionchange = () => request.result.close(); // a newer SDK in another tab goes first
+      resolve(request.result);
+    };
+  });
+}
+
+function write(table: IDBObjectStore, entries: readonly Stored[], bounds: Bounds): void {
+  let left = entries.length;
+  for (const entry of entries) {
+    const kept: IDBRequest<Stored | undefined> = table.get(entry.endpoint);
+    kept.onsuccess = () => {
+      if (!kept.result || kept.result.version <= entry.version) table.put(entry);
+      if (--left === 0) trim(table, bounds); // requests run in order: it sees all of them
+    };
+  }
+}
+
+/** Reads keys only: the index has the sizes. */
+function trim(table: IDBObjectStore, bounds: Bounds): void {
+  let { entries, chars } = bounds;
+  const newestFirst = table.index(ORDER).openKeyCursor(null, "prev");
+  newestFirst.onsuccess = () => {
+    const cursor = newestFirst.result;
+    if (cursor === null) return;
+    const [, size] = cursor.key as [number, number];
+    if (entries > 0 && size <= chars) {
+      entries -= 1;
+      chars -= size;
+    } else table.delete(cursor.primaryKey);
+    cursor.continue();
+  };
+}

@@ -1,0 +1,43 @@
+/** The two ways the SDK puts things off: a timer that is set anew, and work that is done once for a whole turn. */
+
+import type { Environment, Timer } from "./environment.ts";
+
+/** One timer: setting it again replaces what was set. */
+export class Alarm {
+  readonly #env: Environment;
+  #timer: Timer = null;
+
+  constructor(env: Environment) {
+    this.#env = env;
+  }
+
+  get isSet(): boolean {
+    return this.#timer !== null;
+  }
+
+  set(ms: number, run: () => void): void {
+    this.clear();
+    this.#timer = this.#env.later(ms, () => {
+      this.#timer = null;
+      run();
+    });
+  }
+
+  clear(): void {
+    this.#env.cancel(this.#timer);
+    this.#timer = null;
+  }
+}
+
+/** A function that runs `run` once after this turn of the event loop, however often it is called before. */
+export function soon(env: Environment, run: () => void): () => void {
+  let due = false;
+  return () => {
+    if (due) return;
+    due = true;
+    env.microtask(() => {
+      due = false;
+      run();
+    });
+  };
+}

@@ -1,0 +1,80 @@
+/** A deployment of DIEM for the examples: it answers the page's own `fetch` and `WebSocket`, and changes data when told. */
+
+import { vi } from "vitest";
+import { CONFIG, body, etag } from "../sdk/world.ts";
+
+vi.setConfig({ testTimeout: 30_000, hookTimeout: 30_000 }); // frameworks start slowly on a busy machine
+
+/** Waits until `check` throws no more. */
+export const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 10_000 });
+
+export class FakeServer {
+  /** endpoint -> version, which is its value too. */
+  readonly data = new Map<string, number>();
+  readonly #sockets = new Set<FakeWebSocket>();
+
+  /** Takes the place of the host's functions, until `vi.unstubAllGlobals()`. */
+  install(): this {
+    const server = this;
+    vi.stubGlobal("fetch", (url: string) => Promise.resolve(this.#answer(new URL(url).pathname)));
+    vi.stubGlobal("WebSocket", class extends FakeWebSocket {
+      constructor() {
+        super(server.#sockets);
+      }
+    });
+    return this;
+  }
+
+  change(endpoint: string, version: number): void {
+    this.data.set(endpoint, version);
+    for (const socket of this.#sockets) {
+      if (socket.subscribed.has(endpoint)) socket.frame({ type: "update", endpoint, version, time: "2026-01-01T00:00:00Z" });
+    }
+  }
+
+  /** The endpoints that anybody is subscribed to. */
+  get subscribed(): string[] {
+    return [...this.#sockets].flatMap(({ subscribed }) => [...subscribed]);
+  }
+
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  #answer(path: string): Response {
+    if (path === "/config.json") return Response.json(CONFIG);
+    const endpoint = path.slice("/v1/data".length);
+    const version = this.data.get(endpoint);
+    return version === undefined
+      ? Response.json({ detail: "no such endpoint" }, { status: 404 })
+      : Response.json(body(endpoint, version), { headers: etag(version) });
+  }
+}
+
+class FakeWebSocket {
+  onmessage: ((event: { data: string }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  readonly subscribed = new Set<string>();
+  readonly #all: Set<FakeWebSocket>;
+
+  constructor(all: Set<FakeWebSocket>) {
+    this.#all = all;
+    all.add(this);
+    queueMicrotask(() => this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single" }));
+  }
+
+  frame(frame: object): void {
+    this.onmessage?.({ data: JSON.stringify(frame) });
+  }
+
+  send(text: string): void {
+    const { type, id, endpoints } = JSON.parse(text) as { type: string; id: number; endpoints: Record<string, number> | string[] };
+    if (Array.isArray(endpoints)) for (const name of endpoints) this.subscribed.delete(name);
+    else for (const name of Object.keys(endpoints)) this.subscribed.add(name);
+    this.frame(type === "subscribe" ? { type: "subscribed", id, endpoints, rejected: {} } : { type: "unsubscribed", id, endpoints });
+  }
+
+  close(): void {
+    this.#all.delete(this);
+  }
+}

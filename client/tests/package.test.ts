@@ -1,0 +1,57 @@
+/** What `npm pack` makes: unpacked where an application would have it, it runs, and its types are good. */
+
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import * as source from "../src/sdk/index.ts";
+
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 }); // it packs, and compiles
+
+const CLIENT = new URL("..", import.meta.url).pathname;
+const APPLICATION = `
+import { createDiem, type Dataset, type Diem } from "diem-client";
+const diem: Diem = createDiem({ apiKey: "key" });
+diem.watch("/load/GR", (dataset: Dataset) => console.log(dataset.points[0]?.value, dataset.confirmed));
+// @ts-expect-error: a version is a number
+export const version: string = diem.data.held("/load/GR");
+`;
+
+let home: string;
+let files: string[];
+
+beforeAll(() => {
+  home = mkdtempSync(join(tmpdir(), "diem-client-"));
+  const packed = run("npm", ["pack", "--json", "--loglevel=error", "--update-notifier=false", `--pack-destination=${home}`], CLIENT);
+  const [{ filename, files: listed }] = JSON.parse(packed.slice(packed.indexOf("[\n"))) as [{ filename: string; files: { path: string }[] }];
+  files = listed.map(({ path }) => path);
+  mkdirSync(join(home, "node_modules/diem-client"), { recursive: true });
+  run("tar", ["-xzf", filename, "-C", "node_modules/diem-client", "--strip-components=1"]);
+  writeFileSync(join(home, "package.json"), '{ "type": "module" }');
+});
+
+afterAll(() => rmSync(home, { recursive: true, force: true }));
+
+const run = (command: string, args: string[], cwd = home): string => execFileSync(command, args, { cwd, encoding: "utf8", stdio: "pipe" });
+
+test("modules with their types, a README, and nothing else", () => {
+  const modules = files.filter((path) => path.startsWith("dist/sdk/"));
+  expect(files.filter((path) => !modules.includes(path)).sort()).toEqual(["README.md", "package.json"]);
+  for (const path of modules) expect(path).toMatch(/\.(js|d\.ts)$/);
+  for (const path of modules.filter((path) => path.endsWith(".js"))) expect(modules).toContain(path.replace(".js", ".d.ts"));
+  const { dependencies, sideEffects } = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as Record<string, unknown>;
+  expect([dependencies, sideEffects]).toEqual([undefined, false]);
+});
+
+test("an application imports what the source exports", () => {
+  const names = run("node", ["-e", 'import("diem-client").then((sdk) => console.log(JSON.stringify(Object.keys(sdk))))']);
+  expect(JSON.parse(names)).toEqual(Object.keys(source).sort());
+});
+
+test.each([["bundler", "esnext"], ["nodenext", "nodenext"]])("an application is type-checked, modules resolved as %s", (resolution, module) => {
+  writeFileSync(join(home, "application.ts"), APPLICATION);
+  const compiler = join(CLIENT, "node_modules/typescript/bin/tsc");
+  const options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2023,dom", "--module", module, "--moduleResolution", resolution];
+  run("node", [compiler, ...options, "application.ts"]); // throws when anything is wrong
+});

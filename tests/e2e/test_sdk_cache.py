@@ -1,0 +1,161 @@
+"""The SDK's cache in a real browser: starts without a server, several tabs, and memory that does not grow."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import BrowserContext, Page, Route
+
+from tests.e2e.page import becomes
+from tests.support.chromium import chromium
+from tests.support.running import ROOT, running
+
+pytestmark = pytest.mark.chromium
+
+DIST: Final = ROOT / "client/dist"
+CONTRACT: Final = ROOT / "client/tests/sdk/store.contract.js"
+TYPES: Final = {".js": "text/javascript", ".html": "text/html"}
+
+START: Final = """async (endpoints) => {
+  const { createDiem } = await import("/diem.js");
+  window.diem = createDiem();
+  window.shown = [];
+  window.values = {};
+  for (const endpoint of endpoints) {
+    diem.watch(endpoint, ({ points, confirmed }) => {
+      if (endpoints.length === 1) shown.push([points[0].value, confirmed]);
+      values[endpoint] = points[0].value;
+    });
+  }
+}"""
+
+RUN_CONTRACT: Final = """async () => {
+  const { browserEnvironment } = await import("/diem.js");
+  const { CONTRACT } = await import("/contract.js");
+  const tabs = async () => {
+    await new Promise((resolve, reject) => {
+      const deletion = indexedDB.deleteDatabase("diem");
+      deletion.onsuccess = resolve;
+      deletion.onerror = deletion.onblocked = reject;
+    });
+    return [browserEnvironment().storage, browserEnvironment().storage];
+  };
+  const results = {};
+  for (const [name, { run, expected }] of Object.entries(CONTRACT)) results[name] = [await run(tabs), expected];
+  return results;
+}"""
+
+KEPT: Final = """new Promise((resolve, reject) => {
+  const opening = indexedDB.open("diem", 1);
+  opening.onerror = reject;
+  opening.onsuccess = () => {
+    const all = opening.result.transaction("datasets").objectStore("datasets").getAll();
+    all.onsuccess = () => {
+      opening.result.close();
+      resolve(all.result.map(({ text }) => JSON.parse(text).points[0].value));
+    };
+  };
+})"""
+
+
+async def serve(route: Route) -> None:
+    """The page and its scripts, as a host does that goes on when the servers of DIEM do not."""
+    path = route.request.url.split("/", 3)[3].split("?")[0]
+    if path == "sdk.html":
+        await route.fulfill(body="<!doctype html><title>SDK</title>", content_type=TYPES[".html"])
+    elif path == "contract.js":
+        await route.fulfill(body=CONTRACT.read_text(), content_type=TYPES[".js"])
+    elif (DIST / path).suffix == ".js":
+        await route.fulfill(body=(DIST / path).read_text(), content_type=TYPES[".js"])
+    else:
+        await route.continue_()
+
+
+@contextlib.asynccontextmanager
+async def profile() -> AsyncIterator[BrowserContext]:
+    """A browser profile whose pages come from `serve`."""
+    async with chromium() as browser:
+        # The pages come from no address of this machine, and are to reach servers that do.
+        context = await browser.new_context(permissions=["local-network-access"])
+        await context.route("**/*", serve)
+        yield context
+
+
+async def started(context: BrowserContext, origin: str, *endpoints: str) -> Page:
+    page = await context.new_page()
+    await page.goto(f"{origin}sdk.html")
+    await page.evaluate(START, endpoints)
+    return page
+
+
+async def restarted(page: Page, *endpoints: str) -> None:
+    await page.reload()
+    await page.evaluate(START, endpoints)
+
+
+async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirmed_when_they_are_back(
+    tmp_path: Path,
+) -> None:
+    async with profile() as context, running(tmp_path) as system:
+        await system.put({"/a": 1})
+        page = await started(context, system.page, "/a")
+        await becomes(page, "JSON.stringify(shown) === '[[1,true]]'")
+        await becomes(page, f"{KEPT}.then((values) => values.includes(1))")
+        async with system.held_down("data", "websocket-1"):
+            await restarted(page, "/a")
+            await becomes(page, "JSON.stringify(shown) === '[[1,false]]'")
+            assert await page.evaluate("diem.updates.connection.value.state") != "open"
+            assert await page.evaluate("diem.data.peek('/a').confirmed") is False
+        await becomes(page, "JSON.stringify(shown) === '[[1,false],[1,true]]'", within=60)
+
+
+async def test_two_tabs_keep_the_newest_and_either_starts_with_it(tmp_path: Path) -> None:
+    async with profile() as context:
+        async with running(tmp_path) as system:
+            await system.put({"/a": 1})
+            one, two = [await started(context, system.page, "/a") for _ in range(2)]
+            for value in range(2, 8):
+                await system.put({"/a": value})
+                for page in (one, two):
+                    await becomes(page, f"values['/a'] === {value}")
+            await becomes(one, f"{KEPT}.then((values) => values.includes(7))")
+        for page in (one, two):
+            await restarted(page, "/a")
+            await becomes(page, "JSON.stringify(shown) === '[[7,false]]'")
+
+
+async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(tmp_path: Path) -> None:
+    async with profile() as context, running(tmp_path) as system:
+        page = await context.new_page()
+        await page.goto(f"{system.page}sdk.html")
+        results: dict[str, Any] = await page.evaluate(RUN_CONTRACT)
+        assert len(results) > 5
+        for name, (result, expected) in results.items():
+            assert result == expected, name
+
+
+async def test_ten_thousand_updates_leave_memory_as_it_was(tmp_path: Path) -> None:
+    endpoints = [f"/e/{number}" for number in range(50)]
+    async with profile() as context, running(tmp_path) as system:
+        await system.put(dict.fromkeys(endpoints, 0))
+        page = await started(context, system.page, *endpoints)
+        await becomes(page, "diem.updates.live.value.live && Object.keys(values).length === 50")
+        profiler = await context.new_cdp_session(page)
+
+        async def used() -> int:
+            await profiler.send("HeapProfiler.collectGarbage")
+            return int((await profiler.send("Runtime.getHeapUsage"))["usedSize"])
+
+        async def update(rounds: range) -> None:
+            for value in rounds:
+                await system.put(dict.fromkeys(endpoints, value))
+            await becomes(page, f"Object.values(values).every((value) => value === {rounds[-1]})", within=60)
+
+        await update(range(1, 41))
+        before, frames = await used(), await page.evaluate("diem.stats.updateFrames")
+        await update(range(41, 251))
+        grown = await used() - before
+        assert await page.evaluate("diem.stats.updateFrames") - frames > 10_000
+        assert grown < 500_000, f"{grown} bytes more after 10,500 updates"

@@ -130,8 +130,10 @@ async def test_a_bridge_that_stops_leaves_at_once_and_joins_no_more(world: World
 
 
 async def test_a_member_that_is_lost_is_replaced_without_leaving_and_its_partitions_are_kept_meanwhile(
-    world: World, membership: Membership
+    world: World, membership: Membership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Long enough to be looked at.
+    monkeypatch.setattr(module, "full_jitter", lambda *_: 0.2)
     owned: list[frozenset[int] | None] = []
     membership.hold()
     await until(lambda: membership.joined)

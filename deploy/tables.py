@@ -1,6 +1,8 @@
 """What `diem status` shows: the answer of a running `diem up`, as tables."""
 
+import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
@@ -112,17 +114,38 @@ def _indented(name: str) -> str:
 
 def _sources(sources: list[dict[str, Any]], width: int) -> Table:
     table = _table(width)
-    for heading in ("source", "state", "last success", "failures", "error"):
-        table.add_column(heading)
+    for heading in ("source", "type", "state", "last success"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("endpoints", "failures"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("error")
+    now_s = time.time()
     for source in sources:
         table.add_row(
             Text(str(source.get("name"))),
-            "ok" if source.get("ok") else "failing",
-            _cell(source.get("last_success")),
+            Text(str(source.get("type") or "")),
+            _source_state(source),
+            ago(source.get("last_success"), now_s),
+            "" if source.get("endpoints") is None else str(source["endpoints"]),
             _cell(source.get("failures")),
             Text(str(source.get("error") or "")),
         )
     return table
+
+
+def _source_state(source: dict[str, Any]) -> str:
+    if source.get("ok"):
+        return "ok"
+    return "failing" if source.get("error") or source.get("last_success") else "starting"
+
+
+def ago(time_: object, now_s: float) -> str:
+    """Return how long a time (ISO 8601) is ago at an instant (Unix seconds); what is none, as it is."""
+    try:
+        seconds = now_s - datetime.fromisoformat(str(time_)).timestamp()
+    except ValueError:
+        return _cell(time_)
+    return f"{_span(max(0.0, seconds))} ago"
 
 
 def _state(state: str, report: dict[str, Any]) -> str:

@@ -10,8 +10,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.protocol import endpoints
-from services.data.datasets.form import Dataset, number, order_fault, seal, unit
-from services.data.datasets.instants import Resolution, parse_instant, parse_resolution
+from services.data.datasets.declared import Declared, Description
+from services.data.datasets.form import Dataset, number, order_fault
+from services.data.datasets.instants import parse_resolution
+from services.data.datasets.units import Conversion
 from services.data.errors import Invalid, Malformed, WrongUnit
 
 _COLUMNS: Final = ("time", "value", "unit", "endpoint")
@@ -30,10 +32,14 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """A table whose header is known and whose lines all have its columns; values are not yet checked."""
+    """A table whose header is known and whose lines all have its columns; values are not yet checked.
+
+    ``place`` is what a row is called in messages: of tables that are no text, ``row``.
+    """
 
     columns: frozenset[str]
     rows: list[CsvRow]
+    place: str = "line"
 
 
 def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
@@ -98,12 +104,16 @@ def rows_to_datasets(
     Raises:
         Invalid: with the line.
     """
-    if not resolution:
-        raise Invalid("the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)")
-    try:
-        step = parse_resolution(resolution)
-    except ValueError as error:
-        raise Invalid(str(error)) from None
+    return read_table(table, Declared(endpoint, Description(unit_, resolution, title)))
+
+
+def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
+    """The datasets in a table, in the order in which their endpoints appear.
+
+    Raises:
+        Invalid: with the line.
+    """
+    endpoint = declared.endpoint
     if (endpoint is None) != ("endpoint" in table.columns):
         raise Invalid("the column endpoint is missing" if endpoint is None else "unexpected column endpoint", "line 1")
     if not table.rows:
@@ -111,40 +121,37 @@ def rows_to_datasets(
     groups: dict[str, list[CsvRow]] = {}
     for row in table.rows:
         groups.setdefault(row.endpoint if endpoint is None else endpoint, []).append(row)
-    return [_one(name, rows, unit_, step, title) for name, rows in groups.items()]
+    return [_one(name, rows, declared, table.place) for name, rows in groups.items()]
 
 
-def _one(name: str, rows: list[CsvRow], unit_: str | None, step: Resolution, title: str) -> Dataset:
+def _one(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Dataset:
+    known = declared.of(name)
+    if not known.resolution:
+        raise Invalid("the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)")
+    unit = known.unit or next((row.unit for row in rows if row.unit), None)
+    if not unit:
+        raise Invalid("the unit is not known: give ?unit= or a column unit")
     points: list[dict[str, Any]] = []
-    known = unit_
     previous = -1
     line = rows[0].line
     try:
         endpoints.check(name)
+        step = parse_resolution(known.resolution)
+        convert = declared.conversion(unit, known.quantity)
         for line, time, value, row_unit, _ in rows:
-            known = _agree(known, row_unit, line)
-            seconds, text = parse_instant(time)
+            if row_unit and row_unit != unit:
+                raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
+            seconds, text = declared.instant(time, previous, step.seconds)
             if seconds <= previous or seconds % step.seconds:
                 raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
             previous = seconds
-            points.append({"time": text, "value": _cell(value)})
+            points.append({"time": text, "value": _cell(value, convert)})
     except (ValueError, endpoints.BadName) as error:
-        raise Invalid(str(error), f"line {line}") from None
-    if not known:
-        raise Invalid("the unit is not known: give ?unit= or a column unit")
-    try:
-        return seal(name, unit(known), step, points, title)
-    except ValueError as error:
-        raise Invalid(str(error), f"line {line}") from None
+        raise Invalid(str(error), f"{place} {line}") from None
+    return declared.seal(name, convert.unit, step, points)
 
 
-def _agree(known: str | None, row_unit: str, line: int) -> str | None:
-    if row_unit and known and row_unit != known:
-        raise WrongUnit(f"the unit is {known}, not {row_unit[:20]!r}", f"line {line}")
-    return known or row_unit or None
-
-
-def _cell(text: str) -> int | float | None:
+def _cell(text: str, convert: Conversion) -> int | float | None:
     if not text:
         return None
     try:
@@ -154,7 +161,7 @@ def _cell(text: str) -> int | float | None:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]!r} is not a number (decimal point, no thousands separators; empty for a gap)")
-    return number(value)
+    return number(convert(value) if convert.changes else value)
 
 
 def render_csv(content: bytes) -> bytes:

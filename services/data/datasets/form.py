@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +10,7 @@ import orjson
 
 from diem.protocol.versions import iso
 from services.data.datasets.instants import Resolution, iso_seconds, parse_resolution
+from services.data.datasets.units import unit
 from services.data.errors import Invalid, TooLarge
 
 MAX_DATASET_BYTES: Final = 64 * 1024
@@ -19,12 +20,6 @@ MAX_DATASETS: Final = 50
 MAX_DEPTH: Final = 32
 MAX_MAGNITUDE: Final = 1e15
 """Values beyond it are mistakes; below it every whole number is exact as a JSON number."""
-
-UNITS: Final = frozenset(
-    {"EUR", "EUR/MWh", "EUR/MW", "kW", "MW", "GW", "kWh", "MWh", "GWh", "%", "Hz", "kV", "°C", "m/s", "W/m2", "mm",
-     "m3/s", "tCO2", "tCO2/h", "gCO2/kWh", "EUR/tCO2", "1"}
-)  # fmt: skip
-"""The units that a dataset may have; ``1`` is a plain number."""
 
 Value = int | float | None
 
@@ -38,7 +33,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal content, equal data."""
+    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal content, equal data.
+
+    Title, area and quantity describe it and are no part of the content; empty, they are not known.
+    """
 
     endpoint: str
     unit: str
@@ -46,6 +44,8 @@ class Dataset:
     content: bytes
     digest: bytes
     title: str = ""
+    area: str = ""
+    quantity: str = ""
 
 
 def number(value: object) -> int | float:
@@ -65,17 +65,6 @@ def number(value: object) -> int | float:
     raise ValueError("a value is a number, or null for a gap")
 
 
-def unit(text: object) -> str:
-    """A known unit.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not isinstance(text, str) or text not in UNITS:
-        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(UNITS))}")
-    return text
-
-
 def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]], title: str = "") -> Dataset:
     """A dataset of points that were checked: ``{"time": <canonical text>, "value": <number() or None>}``.
 
@@ -88,7 +77,16 @@ def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[st
     return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
 
 
-def build(endpoint: str, unit_: str, resolution: str, points: Iterable[Point], title: str = "") -> Dataset:
+def build(
+    endpoint: str,
+    unit_: str,
+    resolution: str,
+    points: Iterable[Point],
+    title: str = "",
+    *,
+    area: str = "",
+    quantity: str = "",
+) -> Dataset:
     """A dataset from values in memory, as sources make them; the same rules hold.
 
     Raises:
@@ -111,7 +109,7 @@ def build(endpoint: str, unit_: str, resolution: str, points: Iterable[Point], t
             raise Invalid(str(error), endpoint) from None
     if not checked:
         raise Invalid("there are no points", endpoint)
-    return seal(endpoint, unit_, step, checked, title)
+    return replace(seal(endpoint, unit_, step, checked, title), area=area, quantity=quantity)
 
 
 def order_fault(seconds: int, previous: int, step: Resolution) -> str:

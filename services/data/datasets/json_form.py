@@ -1,13 +1,13 @@
 """Datasets from JSON bodies: checked completely, every fault with the JSON path where it is."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 import orjson
 
 from diem.protocol import endpoints
+from services.data.datasets.declared import Declared, Description
 from services.data.datasets.depth import deeper_than
 from services.data.datasets.form import (
     MAX_BULK_BYTES,
@@ -18,9 +18,9 @@ from services.data.datasets.form import (
     number,
     order_fault,
     seal,
-    unit,
 )
-from services.data.datasets.instants import Resolution, parse_instant, parse_resolution
+from services.data.datasets.instants import Instant, Resolution, parse_instant, parse_resolution
+from services.data.datasets.units import Conversion, unit
 from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
 
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
@@ -72,35 +72,63 @@ def parse_source(
     Raises:
         Malformed, Invalid, TooLarge: nothing of the body was taken.
     """
+    return read_json(body, Declared(endpoint, Description(unit_, resolution, title)))
+
+
+def read_json(body: bytes, declared: Declared) -> list[Dataset]:
+    """The same with all that a configuration may add."""
     raw = _load(body)
-    configured = {"unit": unit_, "resolution": resolution}
-    if endpoint is not None:
+    if declared.endpoint is not None:
         item = {"points": raw} if type(raw) is list else raw
-        return [_completed(endpoint, item, configured=configured, where="$", title=title)]
+        return [_completed(declared.endpoint, item, declared, "$")]
     if type(raw) is not dict or type(raw.get("datasets")) is not list or not raw["datasets"]:
         raise Invalid('expected an object with "datasets", an array', "$")
-    return [
-        _completed(name, item, configured=configured, where=where, title=title)
-        for where, name, item in _named(raw["datasets"])
-    ]
+    return [_completed(name, item, declared, where) for where, name, item in _named(raw["datasets"])]
 
 
-def _completed(endpoint: str, raw: object, *, configured: dict[str, str | None], where: str, title: str) -> Dataset:
+def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Dataset:
     if type(raw) is not dict or "points" not in raw:
         raise Invalid('expected an object with "points"', where)
-    complete: dict[str, Any] = {"points": raw["points"]}
-    for field, expected in configured.items():
-        given = raw.get(field, expected)
-        if given is None:
-            raise Invalid(f"neither the data nor the configuration says the {field}", where)
-        if expected is not None and given != expected:
-            raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
-        complete[field] = given
-    return replace(_dataset(endpoint, complete, _SINGLE, where), title=title)
+    known = declared.of(endpoint)
+    unit_ = _stated(raw, "unit", known.unit, where)
+    resolution = _stated(raw, "resolution", known.resolution, where)
+    field = "unit"
+    try:
+        convert = declared.conversion(unit_, known.quantity)
+        field = "resolution"
+        step = parse_resolution(resolution)
+    except ValueError as error:
+        raise Invalid(str(error), f"{where}.{field}") from None
+    read = None if declared.clock is None else declared.instant
+    points = points_of(raw["points"], step, f"{where}.points", read=read, convert=convert if convert.changes else None)
+    return declared.seal(endpoint, convert.unit, step, points)
 
 
-def points_of(raw: object, step: Resolution, where: str) -> list[dict[str, Any]]:
+def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -> str:
+    given = raw.get(field, expected)
+    if given is None:
+        raise Invalid(f"neither the data nor the configuration says the {field}", where)
+    if expected is not None and given != expected:
+        raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
+    return str(given)
+
+
+def points_of(
+    raw: object,
+    step: Resolution,
+    where: str,
+    *,
+    read: Callable[[str, int, int], Instant] | None = None,
+    convert: Conversion | None = None,
+) -> list[dict[str, Any]]:
     """Check an array of points and return it in canonical form.
+
+    Args:
+        raw: what is said to be an array of points.
+        step: their resolution.
+        where: the JSON path of ``raw``.
+        read: reads a time that follows another one; without it, times are in UTC.
+        convert: converts each value.
 
     Raises:
         Invalid: it is none; names the first point that is wrong.
@@ -113,13 +141,17 @@ def points_of(raw: object, step: Resolution, where: str) -> list[dict[str, Any]]
     for index, point in enumerate(raw):
         try:
             value = point["value"]
-            seconds, text = parse_instant(point["time"])
+            time = point["time"]
+            seconds, text = parse_instant(time) if read is None else read(time, previous, grid)
             if len(point) != 2:
                 raise ValueError("a point has the fields time and value and no other")
             if seconds <= previous or seconds % grid:
                 raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
             previous = seconds
-            points.append({"time": text, "value": None if value is None else number(value)})
+            value = None if value is None else number(value)
+            if convert is not None and value is not None:
+                value = number(convert(value))
+            points.append({"time": text, "value": value})
         except (KeyError, TypeError):
             _explain_point(point, f"{where}[{index}]")
         except ValueError as error:

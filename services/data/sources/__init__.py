@@ -1,1 +1,9 @@
-"""Sources: what keeps endpoints up to date from elsewhere. One that fails never stops another."""
+"""Sources: what keeps endpoints up to date from elsewhere. One that fails never stops another.
+
+The names here are what a plug-in needs (docs/sources.md).
+"""
+
+from services.data.sources.source import Claim, Health, Sink, Source
+from services.data.sources.tables import Endpoint, SourceTable
+
+__all__ = ["Claim", "Endpoint", "Health", "Sink", "Source", "SourceTable"]

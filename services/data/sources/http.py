@@ -14,26 +14,31 @@ from diem.process.clock import Clock
 from services.data import datasets
 from services.data.datasets import Dataset
 from services.data.errors import DataError, Invalid
-from services.data.sources.config import HttpConfig
+from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
+from services.data.sources.network import Allowance, BoundedTransport
+from services.data.sources.schedule import next_time, retry_after_s
 from services.data.sources.source import Claim, Health, Sink
+from services.data.sources.tables import HttpConfig
 
 BACKOFF_CAP_S: Final = 60.0
+RETRY_AFTER_CAP_S: Final = 900.0
+"""No server is believed that it wants to be left alone for longer."""
 _LEAST_WAIT_S: Final = 0.2
+_LONGEST_SLEEP_S: Final = 30.0
+_LARGE: Final = 64 * 1024
+"""Bytes of a body from which on it is read in a thread, so that the loop serves others meanwhile."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class PollFailed(DataError):
-    """One poll brought nothing that can be used."""
-
-    code = "poll_failed"
-
-
 class HttpSource:
-    """Polls ``config.url`` every ``config.every`` seconds; after failures with exponential back-off and full jitter.
+    """Polls ``config.url`` every ``config.every`` seconds, or once at each of the times ``config.at`` and at start.
 
-    It asks conditionally (ETag, Last-Modified), follows no redirect, takes no proxy from the environment, and reads at
-    most ``max_bytes``. What was stored stays until something better comes: a failed or refused poll changes nothing.
+    After failures it comes back with exponential back-off and full jitter, and no sooner than the server asks
+    (Retry-After, up to 15 minutes). It asks conditionally (ETag, Last-Modified), follows redirects to the same scheme,
+    host and port only, takes no proxy from the environment, keeps no cookies, and reads at most ``max_bytes``, which
+    bounds what a compressed body becomes as well. What was stored stays until something better comes: a failed or
+    refused poll changes nothing. At most ``max_endpoints`` different names are taken while the process runs.
     """
 
     def __init__(
@@ -48,96 +53,103 @@ class HttpSource:
         self.name = config.name
         self.health = Health(config.name, clock)
         self._config = config
+        self._clock = clock
+        self._declared = config.declared(config.endpoint)
         self._sleep = sleep
         self._uniform = uniform
         self._transport = transport
+        self._allowance = Allowance()
         self._validators: dict[str, str] = {}
         self._stored = b""
+        self._names: set[str] = set()
         self._in_a_row = 0
 
     @property
     def claims(self) -> Sequence[Claim]:
         """Its endpoint, or all below its prefix."""
-        if self._config.endpoint is not None:
-            return [Claim(self._config.endpoint)]
-        return [Claim(str(self._config.prefix), below=True)]
+        return self._config.claims
 
     async def run(self, sink: Sink) -> None:
         """Poll until cancelled."""
-        headers = {"Accept": "text/csv, application/json", "User-Agent": "DIEM"}
-        async with httpx.AsyncClient(
-            headers=headers,
-            follow_redirects=False,
-            trust_env=False,
-            timeout=self._config.timeout,
-            transport=self._transport,
-        ) as client:
+        transport = self._transport or BoundedTransport(self._allowance)
+        async with make_client(self._config.timeout, transport) as client:
             while True:
-                await self._sleep(await self.poll(client, sink))
+                wait_s = await self.poll(client, sink)
+                if self._config.at:
+                    await self._until(self._now() + wait_s)
+                else:
+                    await self._sleep(wait_s)
 
     async def poll(self, client: httpx.AsyncClient, sink: Sink) -> float:
         """Poll once; returns the seconds to wait before the next."""
         try:
             async with asyncio.timeout(self._config.timeout):
-                found = await self._fetch(client)
+                found = await fetch(
+                    client, self._config.url, self._validators, self._allowance, max_bytes=self._config.max_bytes
+                )
             if found is not None:
-                await self._store(*found, sink)
+                await self._store(found, sink)
         except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
             self.health.failed(_text(error))
             self._in_a_row += 1
-            most = min(BACKOFF_CAP_S, self._config.every * 2 ** min(self._in_a_row, 16))
-            return self._uniform(min(_LEAST_WAIT_S, most), max(most, self._config.every))
+            return self._patience(error)
         self.health.succeeded()
         self._in_a_row = 0
-        return self._config.every
+        return self._scheduled()
 
-    async def _fetch(self, client: httpx.AsyncClient) -> tuple[httpx.Headers, bytes] | None:
-        async with client.stream("GET", self._config.url, headers=self._validators) as response:
-            if response.status_code == 304:
-                return None
-            if response.is_redirect:
-                raise PollFailed(f"redirected ({response.status_code}); redirects are not followed")
-            if response.status_code != 200:
-                raise PollFailed(f"status {response.status_code}")
-            body = bytearray()
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > self._config.max_bytes:
-                    raise PollFailed(f"the body has more than {self._config.max_bytes} bytes")
-            return response.headers, bytes(body)
+    def _now(self) -> float:
+        return self._clock.wall_ms() / 1000
 
-    async def _store(self, headers: httpx.Headers, body: bytes, sink: Sink) -> None:
-        digest = blake2b(body, digest_size=16).digest()
+    def _scheduled(self) -> float:
+        config = self._config
+        wait_s = next_time(config.at, config.zone, self._now()) - self._now() if config.at else config.every
+        return wait_s + self._uniform(0, config.jitter) if config.jitter else wait_s
+
+    def _patience(self, error: Exception) -> float:
+        every = self._config.every
+        most = min(BACKOFF_CAP_S, every * 2 ** min(self._in_a_row, 16))
+        if not self._config.at:
+            wait_s = self._uniform(min(_LEAST_WAIT_S, most), max(most, every))
+        else:
+            wait_s = min(self._uniform(_LEAST_WAIT_S, most), self._scheduled())
+        if isinstance(error, PollFailed) and error.retry_after:
+            wait_s = max(wait_s, min(retry_after_s(error.retry_after, self._now()), RETRY_AFTER_CAP_S))
+        return wait_s
+
+    async def _until(self, at: float) -> None:
+        # By the wall clock and not at once: it may be set, and a machine may sleep.
+        while (left := at - self._now()) > 0:
+            await self._sleep(min(left, _LONGEST_SLEEP_S))
+
+    async def _store(self, answer: Answer, sink: Sink) -> None:
+        digest = blake2b(answer.body, digest_size=16).digest()
         if digest != self._stored:
-            found = self._parse(headers, body)
+            large = len(answer.body) > _LARGE
+            found = await asyncio.to_thread(self._parse, answer) if large else self._parse(answer)
+            self._names |= {dataset.endpoint for dataset in found}
             for start in range(0, len(found), datasets.MAX_DATASETS):
                 await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
         # Only now: a body that was refused, or could not be stored, must be sent to us again.
         self._stored = digest
-        pairs = (("If-None-Match", headers.get("etag")), ("If-Modified-Since", headers.get("last-modified")))
-        self._validators = {name: value for name, value in pairs if value}
+        self._validators = answer.validators
 
-    def _parse(self, headers: httpx.Headers, body: bytes) -> list[Dataset]:
-        config = self._config
-        if self._is_csv(headers):
-            table = datasets.parse_csv(body)
-            found = datasets.rows_to_datasets(
-                table, endpoint=config.endpoint, unit_=config.unit, resolution=config.resolution, title=config.title
-            )
+    def _parse(self, answer: Answer) -> list[Dataset]:
+        if self._is_csv(answer.content_type):
+            found = datasets.read_table(datasets.parse_csv(answer.body), self._declared)
         else:
-            found = datasets.parse_source(
-                body, endpoint=config.endpoint, unit_=config.unit, resolution=config.resolution, title=config.title
-            )
+            found = datasets.read_json(answer.body, self._declared)
         (claim,) = self.claims
         for dataset in found:
             if not claim.covers(dataset.endpoint):
-                raise Invalid(f"{dataset.endpoint} is not below the prefix {config.prefix}")
+                raise Invalid(f"{dataset.endpoint} is not below the prefix {self._config.prefix}")
+        if len(self._names.union(dataset.endpoint for dataset in found)) > self._config.max_endpoints:
+            raise Invalid(f"more than {self._config.max_endpoints} different endpoints (max_endpoints)")
         return found
 
-    def _is_csv(self, headers: httpx.Headers) -> bool:
+    def _is_csv(self, content_type: str) -> bool:
         if self._config.format != "auto":
             return self._config.format == "csv"
-        declared = headers.get("content-type", "").lower()
+        declared = content_type.lower()
         if "json" in declared or "csv" in declared:
             return "csv" in declared
         return PurePosixPath(urlsplit(self._config.url).path).suffix.lower() != ".json"

@@ -2,18 +2,24 @@
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from diem.process import metrics
 from diem.process.clock import Clock
+from diem.process.faults import ConfigurationError
+from services.data.datasets import Dataset
+from services.data.errors import Invalid
+from services.data.sources import plugins
 from services.data.sources.claims import Claims
-from services.data.sources.config import Config, HttpConfig
+from services.data.sources.config import Config
+from services.data.sources.directory import DirectorySource
 from services.data.sources.http import HttpSource
 from services.data.sources.market import Simulation
 from services.data.sources.source import Sink, Source
+from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
 
 RESTART_WITHIN_S: Final = 10.0
 
@@ -27,32 +33,82 @@ class Keeper:
         ClaimedTwice: two of them want the same endpoint.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], types: Mapping[str, str] | None = None) -> None:
         self._sources = sources
+        self._types = types or {}
+        self._kept: dict[str, set[str]] = {source.name: set() for source in sources}
         self.claims = Claims(sources)
 
     @classmethod
     def configured(cls, config: Config, clock: Clock) -> "Keeper":
-        """The sources that a configuration lists."""
-        return cls(
-            [HttpSource(one, clock) if isinstance(one, HttpConfig) else Simulation(one, clock) for one in config.source]
-        )
+        """The sources that a configuration lists.
+
+        Raises:
+            ConfigurationError: one of them, or its type, cannot be used.
+        """
+        return cls([_make(one, clock) for one in config.source], {one.name: one.type for one in config.source})
 
     async def run(self, sink: Sink) -> None:
         """Run every source until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
-                tasks.create_task(_keep(source, sink))
+                tasks.create_task(_keep(source, self._sink_of(source.name, sink)))
+
+    def _sink_of(self, name: str, sink: Sink) -> Sink:
+        """A sink that takes of a source what it claimed and nothing else, and counts its endpoints."""
+
+        async def put(datasets: Sequence[Dataset], *, source: str) -> object:
+            for dataset in datasets:
+                if source != name or self.claims.owner_of(dataset.endpoint) != name:
+                    raise Invalid(f"{dataset.endpoint} is not claimed by the source {name!r}")
+            stored = await sink(datasets, source=name)
+            self._kept[name].update(dataset.endpoint for dataset in datasets)
+            return stored
+
+        return put
 
     def status(self) -> list[dict[str, Any]]:
-        """How each source is doing."""
-        return [source.health.status() for source in self._sources]
+        """How each source is doing; ``endpoints`` is how many it has brought since the process started."""
+        return [
+            {
+                "name": source.name,
+                "type": self._types.get(source.name, ""),
+                **source.health.status(),
+                "endpoints": len(self._kept[source.name]),
+            }
+            for source in self._sources
+        ]
 
     def samples(self) -> Iterable[metrics.Sample]:
         """The sources' metrics."""
         for source in self._sources:
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
+
+
+def _make(table: SourceTable, clock: Clock) -> Source:
+    match table:
+        case DirectoryConfig():
+            return DirectorySource(table, clock)
+        case HttpConfig():
+            return HttpSource(table, clock)
+        case SimulationConfig():
+            return Simulation(table, clock)
+        case _:
+            return _plugged_in(table, clock)
+
+
+def _plugged_in(table: SourceTable, clock: Clock) -> Source:
+    kind = plugins.find(table.type)
+    if kind is None:
+        raise plugins.BadPlugin(table.type, "it is not installed")
+    try:
+        return kind(table, clock)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        reason = f"source {table.name!r}: {type(error).__name__}: {error}"[:300]
+        raise plugins.BadPlugin(table.type, reason) from error
 
 
 async def _keep(source: Source, sink: Sink) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
 from diem.process.clock import Clock
 from diem.protocol.versions import iso
 from services.data.datasets import Dataset
+
+MAX_ERROR: Final = 300
+"""Characters of an error that are kept: what failed may have written it."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -51,9 +54,10 @@ class Health:
             _logger.info("source works again", source=self.name)
             self.error = None
 
-    def failed(self, error: str) -> None:
-        """A poll failed: the last good data stays."""
-        self.failures += 1
+    def failed(self, error: str, *, times: int = 1) -> None:
+        """A poll failed: the last good data stays. ``times`` is 0 for a fault that only goes on."""
+        self.failures += times
+        error = error[:MAX_ERROR]
         if self.error is None:
             _logger.warning("source fails", source=self.name, error=error)
         self.error = error

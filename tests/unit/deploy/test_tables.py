@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from deploy.tables import status_tables
+from deploy.tables import ago, status_tables
 from deploy.terminal import plain_console
 
 
@@ -73,6 +73,32 @@ def test_status_shows_the_health_of_sources(capsys: pytest.CaptureFixture[str]) 
     *_, market, other = shown(capsys, process("data", report={"ready": True, "sequence": 9, "sources": sources}))
     assert market == ["market", "ok", "12:00", "0"]
     assert other == ["[x]", "failing", "-", "4", "no", "route"]
+
+
+def test_status_says_of_a_source_what_it_is_since_when_and_how_much_it_keeps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sources = [
+        {"name": "a", "type": "http", "ok": True, "error": None, "last_success": None, "failures": 0, "endpoints": 12},
+        {
+            "name": "b",
+            "type": "directory",
+            "ok": False,
+            "error": None,
+            "last_success": None,
+            "failures": 0,
+            "endpoints": 0,
+        },
+    ]
+    *_, first, second = shown(capsys, process("data", report={"ready": True, "sources": sources}))
+    assert first == ["a", "http", "ok", "-", "12", "0"]
+    assert second == ["b", "directory", "starting", "-", "0", "0"]
+
+
+def test_the_last_success_is_so_long_ago() -> None:
+    assert ago("2026-01-01T00:00:00.000Z", 1_767_225_600 + 65.4) == "1m05s ago"
+    assert ago("2026-01-01T00:00:00.000Z", 1_767_225_600 - 2) == "0s ago"
+    assert ago(None, 0) == "-"
 
 
 def test_status_of_a_busy_system_fits_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from services.data.datasets import Dataset, Point, build
 from services.data.sources.market.model import Market, Snapshot
@@ -12,8 +14,10 @@ from services.data.sources.market.noise import noise
 QUARTER_S: Final = 900
 HOUR_S: Final = 3600
 DAY_S: Final = 86_400
-PUBLICATION_S: Final = 12 * HOUR_S
-"""The time of day (UTC) at which tomorrow's prices are final; until then they are indications."""
+MARKET_TIME: Final = ZoneInfo("Europe/Brussels")
+"""The clock of the coupled day-ahead market: its delivery days begin at this midnight, in every zone."""
+PUBLICATION_S: Final = 13 * HOUR_S
+"""How far into a delivery day the next day's prices are final; until then they are indications."""
 _KEPT: Final = 256
 
 
@@ -27,6 +31,16 @@ class Series(NamedTuple):
     title: str
     every_s: float
     at: Callable[[float], Dataset]
+
+
+class Kind(NamedTuple):
+    """What a series is of."""
+
+    quantity: str
+    unit: str
+    resolution: str
+    area: str
+    title: str
 
 
 class Book:
@@ -43,44 +57,42 @@ class Book:
         for name, zone in self._market.zones.items():
             own = name == "GR"
             land = zone.country
-            prices = partial(self._prices, name)
-            yield _euro(f"/dam/prices/{name}", f"Day-ahead prices {land}", 20 if own else 60, "PT1H", prices)
-            imbalance = partial(self._imbalance, name)
-            yield _euro(f"/imbalance/{name}", f"Imbalance price {land}", 15 if own else 60, "PT15M", imbalance)
-            load = partial(self._quarters, _load(name))
-            yield _power(f"/load/{name}", f"Load {land}", 2 if own else 12, "PT15M", load)
-            forecast = partial(self._forecast, name)
-            yield _power(f"/load/forecast/{name}", f"Load forecast {land}", 60 if own else 180, "PT1H", forecast)
-            for kind in zone.plants:
-                running = partial(self._hours, _generation(name, kind))
-                title = f"Generation {land}, {kind}"
-                yield _power(f"/generation/{name}/{kind}", title, 15 if own else 90, "PT1H", running)
+            kind = Kind("price", "EUR/MWh", "PT1H", name, f"Day-ahead prices {land}")
+            yield _series(f"/dam/prices/{name}", 20 if own else 60, kind, partial(self._prices, name))
+            kind = Kind("imbalance", "EUR/MWh", "PT15M", name, f"Imbalance price {land}")
+            yield _series(f"/imbalance/{name}", 15 if own else 60, kind, partial(self._imbalance, name))
+            kind = Kind("load", "MW", "PT15M", name, f"Load {land}")
+            yield _series(f"/load/{name}", 2 if own else 12, kind, partial(self._quarters, _load(name)))
+            kind = Kind("load_forecast", "MW", "PT1H", name, f"Load forecast {land}")
+            yield _series(f"/load/forecast/{name}", 60 if own else 180, kind, partial(self._forecast, name))
+            for plant in zone.plants:
+                kind = Kind("generation", "MW", "PT1H", name, f"Generation {land}, {plant}")
+                running = partial(self._hours, _generation(name, plant))
+                yield _series(f"/generation/{name}/{plant}", 15 if own else 90, kind, running)
         for border in self._market.borders:
             for (start, end), sign in ((border, 1), (border[::-1], -1)):
-                flow = partial(self._hours, _flow(border, sign))
-                yield _power(f"/flows/{start}/{end}", f"Flow {start} to {end}", 90, "PT1H", flow)
+                kind = Kind("flow", "MW", "PT1H", f"{start}>{end}", f"Flow {start} to {end}")
+                yield _series(f"/flows/{start}/{end}", 90, kind, partial(self._hours, _flow(border, sign)))
 
     # What the series say
 
     def _prices(self, name: str, time: float) -> list[Point]:
-        """Today and tomorrow by the hour."""
-        today = int(time // DAY_S) * DAY_S
+        """Today and tomorrow by the hour: 48 of them, 47 or 49 where the clock changes."""
+        today, tomorrow, end = _delivery_days(time)
         published = time - today >= PUBLICATION_S
         points = []
-        for hour in range(48):
-            start = today + hour * HOUR_S
+        for hour, start in enumerate(range(today, end, HOUR_S)):
             price = self._past(start).price[name] + 2.5 * noise(self._seed, f"auction/{name}", start, HOUR_S)
-            if hour >= 24 and not published:
+            if start >= tomorrow and not published:
                 price += (4 + 0.05 * abs(price)) * noise(self._seed, f"indication/{name}/{hour}", time, 240)
             points.append(Point(start, round(price, 2)))
         return points
 
     def _forecast(self, name: str, time: float) -> list[Point]:
         """Today and tomorrow by the hour; the error grows with the distance."""
-        today = int(time // DAY_S) * DAY_S
+        today, _, end = _delivery_days(time)
         points = []
-        for hour in range(48):
-            start = today + hour * HOUR_S
+        for hour, start in enumerate(range(today, end, HOUR_S)):
             ahead = max(0.0, min(1.0, (start - time) / DAY_S))
             error = 0.008 + 0.02 * ahead
             revised = error * noise(self._seed, f"forecast/{name}/{hour}", time if ahead else start, 1800)
@@ -131,12 +143,22 @@ class Book:
         return found
 
 
-def _euro(endpoint: str, title: str, every_s: float, resolution: str, points: Points) -> Series:
-    return Series(endpoint, title, every_s, lambda time: build(endpoint, "EUR/MWh", resolution, points(time), title))
+def _delivery_days(time: float) -> tuple[int, int, int]:
+    """Return when the delivery day of ``time`` begins, when the next one does, and when that ends (Unix seconds)."""
+    today = datetime.fromtimestamp(time, MARKET_TIME).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Arithmetic within one zone is on its clock: a day later is the next midnight, be it 23, 24 or 25 hours away.
+    begins = (today, today + timedelta(days=1), today + timedelta(days=2))
+    today_s, tomorrow_s, end_s = (int(midnight.replace(fold=0).timestamp()) for midnight in begins)
+    return today_s, tomorrow_s, end_s
 
 
-def _power(endpoint: str, title: str, every_s: float, resolution: str, points: Points) -> Series:
-    return Series(endpoint, title, every_s, lambda time: build(endpoint, "MW", resolution, points(time), title))
+def _series(endpoint: str, every_s: float, kind: Kind, points: Points) -> Series:
+    def at(time: float) -> Dataset:
+        return build(
+            endpoint, kind.unit, kind.resolution, points(time), kind.title, area=kind.area, quantity=kind.quantity
+        )
+
+    return Series(endpoint, kind.title, every_s, at)
 
 
 def _load(name: str) -> Callable[[Snapshot], float]:

@@ -7,7 +7,8 @@ import pytest
 
 from diem.process import metrics
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import DataError
 from services.data.sources import keeper
 from services.data.sources.keeper import Keeper
 from services.data.sources.source import Claim, Health, Sink
@@ -48,15 +49,77 @@ async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch)
     (status,) = kept.status()
     assert status == {
         "name": "broken",
+        "type": "",
         "ok": True,
         "error": None,
         "last_success": "2023-11-14T22:13:20.000Z",
         "failures": 2,
+        "endpoints": 0,
     }
     assert list(kept.samples()) == [
         metrics.SOURCE_POLLS.sample(1, "broken"),
         metrics.SOURCE_FAILURES.sample(2, "broken"),
     ]
+
+
+class Eager:
+    """Puts two datasets, and then one that is not its own."""
+
+    claims = (Claim("/a", below=True),)
+    name = "eager"
+
+    def __init__(self) -> None:
+        self.health = Health("eager", ManualClock())
+        self.done = asyncio.Event()
+
+    async def run(self, sink: Sink) -> None:
+        points = [Point(0, 1)]
+        for _ in range(2):
+            await sink([build("/a/x", "MW", "PT1H", points), build("/a/y", "MW", "PT1H", points)], source=self.name)
+        for endpoint, name in (("/other", "other"), ("/b", self.name)):
+            try:
+                await sink([build(endpoint, "MW", "PT1H", points)], source=name)
+            except DataError as error:
+                self.health.failed(str(error))
+        self.done.set()
+        await asyncio.Event().wait()
+
+
+class Other:
+    """Claims what the first one wants to write in its name."""
+
+    claims = (Claim("/other"),)
+    name = "other"
+    health = Health("other", ManualClock())
+
+    async def run(self, sink: Sink) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_are_counted() -> None:
+    source = Eager()
+    stored: list[str] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(dataset.endpoint for dataset in datasets)
+
+    kept = Keeper([source, Other()], {"eager": "test"})
+    running = asyncio.create_task(kept.run(sink))
+    await asyncio.wait_for(source.done.wait(), 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    status, other = kept.status()
+    assert (status["type"], status["endpoints"], status["failures"]) == ("test", 2, 2)
+    assert other["endpoints"] == 0
+    assert status["error"] == "/b is not claimed by the source 'eager'"
+    assert stored == ["/a/x", "/a/y"] * 2
+
+
+def test_an_error_is_bounded_and_a_fault_that_goes_on_is_counted_once() -> None:
+    health = Health("x", ManualClock())
+    health.failed("e" * 1000)
+    health.failed("f" * 1000, times=0)
+    assert (health.error, health.failures) == ("f" * 300, 1)
 
 
 def test_a_source_that_has_not_succeeded_yet_is_not_ok() -> None:

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from diem.process.clock import ManualClock
 from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
-from services.data.datasets import Dataset
+from services.data.datasets import QUANTITIES, Dataset
 from services.data.errors import Unavailable
 from services.data.sources.config import SimulationConfig
 from services.data.sources.market import Simulation
@@ -135,6 +136,20 @@ def test_tomorrows_prices_are_indications_until_they_are_published() -> None:
     assert noon == evening
 
 
+@pytest.mark.parametrize(
+    ("day", "hours"),
+    [((2026, 6, 16), 48), ((2026, 3, 28), 47), ((2026, 3, 29), 47), ((2026, 10, 24), 49), ((2026, 10, 25), 49)],
+)
+@pytest.mark.parametrize("endpoint", ["/dam/prices/GR", "/load/forecast/GR"])
+def test_days_are_delivery_days_of_the_market_also_when_the_clock_changes(
+    endpoint: str, day: tuple[int, int, int], hours: int
+) -> None:
+    midnight = datetime(*day, tzinfo=ZoneInfo("Europe/Brussels"))
+    points = _points(Book(Market(1, ["GR", "BG"]), 1), endpoint, midnight.timestamp() + 8 * 3600)
+    assert len(points) == hours
+    assert datetime.fromisoformat(points[0]["time"]) == midnight
+
+
 def test_the_past_does_not_change_and_the_present_does() -> None:
     book = Book(Market(1, ["GR", "BG"]), 1)
     now, soon = (_points(book, "/load/GR", JUNE + 40_000 + s) for s in (0, 20))
@@ -202,3 +217,17 @@ def test_an_unknown_zone_is_one_clear_error() -> None:
     config = SimulationConfig(type="simulation", zones=["GR", "XX"])
     with pytest.raises(ConfigurationError, match="unknown zone 'XX'"):
         Simulation(config, ManualClock())
+
+
+def test_every_series_says_what_it_measures_and_where() -> None:
+    book = Book(Market(1, ["GR", "BG"]), 1)
+    found = {series.endpoint: series.at(JUNE) for series in book.series}
+    described = {name: (one.quantity, one.area) for name, one in found.items()}
+    assert described["/dam/prices/GR"] == ("price", "GR")
+    assert described["/imbalance/BG"] == ("imbalance", "BG")
+    assert described["/load/GR"] == ("load", "GR")
+    assert described["/load/forecast/GR"] == ("load_forecast", "GR")
+    assert described["/generation/GR/solar"] == ("generation", "GR")
+    assert described["/flows/BG/GR"] == ("flow", "BG>GR")
+    for one in found.values():
+        assert one.unit in QUANTITIES[one.quantity]

@@ -8,12 +8,21 @@ import httpx
 import pytest
 
 from diem.process.clock import ManualClock
+from services.data import datasets
 from services.data.datasets import Dataset
 from services.data.errors import Unavailable
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource
 
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
+POLLED = {
+    "type": "http",
+    "name": "prices",
+    "url": "http://source.example/prices.csv",
+    "endpoint": "/p",
+    "unit": "MW",
+    "resolution": "PT1H",
+}
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -26,15 +35,7 @@ class Bench:
         self.refuse: Exception | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, text=CSV.format(1))
         self.jitter: list[tuple[float, float]] = []
-        defaults = {
-            "type": "http",
-            "name": "prices",
-            "url": "http://source.example/prices.csv",
-            "endpoint": "/p",
-            "unit": "MW",
-            "resolution": "PT1H",
-        }
-        wanted = {key: value for key, value in {**defaults, **config}.items() if value is not None}
+        wanted = {key: value for key, value in {**POLLED, **config}.items() if value is not None}
         self.source = HttpSource(HttpConfig.model_validate(wanted), ManualClock(), uniform=self._uniform)
 
     def _uniform(self, low: float, high: float) -> float:
@@ -191,3 +192,138 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
     async with httpx.AsyncClient(transport=httpx.MockTransport(stall)) as client:
         await bench.source.poll(client, bench.sink)
     assert bench.source.health.error == "no complete answer in time"
+
+
+async def test_units_and_local_times_are_those_of_the_service_once_they_are_stored() -> None:
+    bench = Bench(zone="Europe/Athens", unit="kW", quantity="load", area="GR")
+    bench.answer = lambda _request: httpx.Response(200, text="time,value\n2026-06-01T03:00,5000.1\n")
+    await bench.poll()
+    (dataset,) = bench.stored
+    assert (dataset.unit, dataset.quantity, dataset.area) == ("MW", "load", "GR")
+    assert dataset.content.endswith(b'"points":[{"time":"2026-06-01T00:00:00Z","value":5.0001}]}')
+
+
+async def test_redirects_are_followed_within_the_origin_and_at_most_three() -> None:
+    bench = Bench(url="http://user:secret@source.example/0")
+
+    def hop(request: httpx.Request) -> httpx.Response:
+        number = int(request.url.path[1:])
+        if number == 3:
+            return httpx.Response(200, text=CSV.format(1))
+        return httpx.Response(302, headers={"Location": f"http://source.example:80/{number + 1}"})
+
+    bench.answer = hop
+    await bench.poll()
+    assert bench.source.health.error is None
+    assert len(bench.stored) == 1
+    assert [request.url.path for request in bench.requests] == ["/0", "/1", "/2", "/3"]
+    assert {request.headers["authorization"] for request in bench.requests} == {"Basic dXNlcjpzZWNyZXQ="}
+    bench.answer = lambda request: httpx.Response(302, headers={"Location": request.url.path})
+    await bench.poll()
+    assert bench.source.health.error == "redirected more than 3 times"
+    assert len(bench.requests) == 8
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["https://source.example/", "//other.example/", "http://source.example:81/", "http://sub.source.example/"],
+)
+async def test_another_origin_is_not_asked(location: str) -> None:
+    bench = Bench()
+    bench.answer = lambda _request: httpx.Response(302, headers={"Location": location})
+    await bench.poll()
+    assert bench.source.health.error == "redirected (302) to another host; such redirects are not followed"
+    assert len(bench.requests) == 1
+
+
+@pytest.mark.parametrize(("header", "expected"), [("30", 30), ("100000000000", 900), ("nonsense", 2.0)])
+async def test_a_server_may_ask_for_patience_within_a_cap(header: str, expected: float) -> None:
+    bench = Bench(every=1.0)
+    bench.answer = lambda _request: httpx.Response(503, headers={"Retry-After": header})
+    assert await bench.poll() == expected
+
+
+async def test_what_could_not_be_sent_back_is_not_kept_as_a_validator() -> None:
+    bench = Bench()
+    headers = [(b"ETag", b'"' + b"e" * 2000 + b'"'), (b"Last-Modified", "gestern früh".encode())]
+    bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers=headers)
+    await bench.poll()
+    await bench.poll()
+    assert not {"if-none-match", "if-modified-since"} & bench.requests[1].headers.keys()
+    assert bench.source.health.successes == 2
+
+
+async def test_jitter_puts_off_what_is_scheduled() -> None:
+    bench = Bench(every=5.0, jitter=2.0)
+    assert await bench.poll() == 7.0
+    assert bench.jitter == [(0, 2.0)]
+
+
+async def test_times_of_day_instead_of_a_rhythm() -> None:
+    bench = Bench(at=["06:00", "18:00"], zone="Europe/Athens")
+    assert await bench.poll() == 5 * 3600 + 46 * 60 + 40  # from 22:13:20 UTC to 04:00 UTC
+    bench.answer = lambda _request: httpx.Response(500)
+    waits = [await bench.poll() for _ in range(4)]
+    assert waits == [20, 40, 60, 60]
+
+
+async def test_time_of_day_is_waited_for_by_the_wall_clock() -> None:
+    clock = ManualClock(wall_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds)
+        if len(slept) == 2:
+            clock.step_wall(1770)  # the machine slept, or its clock was set
+        if len(slept) == 4:
+            raise asyncio.CancelledError
+
+    config = HttpConfig.model_validate({**POLLED, "at": ["00:31"]})
+    requests: list[float] = []
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        requests.append(clock.wall_ms() / 1000)
+        return httpx.Response(200, text=CSV.format(1))
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        pass
+
+    source = HttpSource(config, clock, sleep=sleep, transport=httpx.MockTransport(answer))
+    with pytest.raises(asyncio.CancelledError):
+        await source.run(sink)
+    assert slept == [30, 30, 30, 30]
+    assert [at - 1_767_225_600 for at in requests] == [0, 1860]
+
+
+async def test_no_more_endpoints_are_taken_than_may_be_however_they_change() -> None:
+    bench = Bench(endpoint=None, prefix="/m", max_endpoints=3)
+
+    def names(*names: str) -> Answer:
+        rows = "".join(f"/m/{name},2026-01-01T00:00:00Z,1\n" for name in names)
+        return lambda _request: httpx.Response(200, text="endpoint,time,value\n" + rows)
+
+    for answer in (names("a", "b"), names("b", "c"), names("a", "d"), names("c")):
+        bench.answer = answer
+        await bench.poll()
+    assert {one.endpoint for one in bench.stored} == {"/m/a", "/m/b", "/m/c"}
+    assert bench.source.health.failures == 1
+
+
+async def test_a_large_body_is_read_without_stopping_the_others() -> None:
+    bench = Bench(endpoint=None, prefix="/m")
+    rows = "".join(f"/m/{n % 100},{datasets.iso_seconds(n // 100 * 3600)},1\n" for n in range(20_000))
+    bench.answer = lambda _request: httpx.Response(200, text="endpoint,time,value\n" + rows)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await bench.poll()
+    task.cancel()
+    assert len(bench.stored) == 100
+    assert turns > 20

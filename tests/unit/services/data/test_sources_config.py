@@ -8,7 +8,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.main import DEFAULT_CONFIG
 from services.data.sources.claims import ClaimedTwice, Claims
-from services.data.sources.config import BadConfig, HttpConfig, SimulationConfig, load
+from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
 from services.data.sources.keeper import Keeper
 from services.data.sources.source import Claim, Health, Sink
 
@@ -70,6 +70,107 @@ def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, exp
     with pytest.raises(BadConfig) as caught:
         load(file)
     assert f"{file}: {expected}" in str(caught.value)
+
+
+DESCRIBED = """\
+[[source]]
+type = "http"
+name = "meteo"
+url = "http://127.0.0.1:1/meteo.json"
+prefix = "/meteo"
+zone = "Europe/Athens"
+unit = "K"
+quantity = "temperature"
+
+[source.endpoints."/meteo/GR"]
+title = "Athens"
+area = "GR"
+
+[source.endpoints."/meteo/wind"]
+unit = "m/s"
+quantity = "wind"
+"""
+
+
+def test_endpoints_are_described_in_common_and_one_by_one(tmp_path: Path) -> None:
+    (source,) = load(write(tmp_path, DESCRIBED)).source
+    assert isinstance(source, HttpConfig)
+    assert source.describe("/meteo/GR") == ("K", None, "Athens", "GR", "temperature")
+    assert source.describe("/meteo/wind") == ("m/s", None, "", "", "wind")
+    assert source.describe("/meteo/BG") == ("K", None, "", "", "temperature")
+
+
+def test_a_schedule_is_a_rhythm_or_times_of_day(tmp_path: Path) -> None:
+    at = GOOD.replace('endpoint = "/my', 'at = ["06:00"]\nendpoint = "/my')
+    (source, _) = load(write(tmp_path, at)).source
+    assert isinstance(source, HttpConfig)
+    assert source.at == ["06:00"]
+    for wrong, expected in (
+        (at.replace("06:00", "6:00"), 'line 5, [[source]] 1 "prices", at: string should match'),
+        (at.replace("at =", "every = 5.0\nat ="), 'line 6, [[source]] 1 "prices", at: every and at exclude each other'),
+    ):
+        with pytest.raises(BadConfig) as caught:
+            load(write(tmp_path, wrong))
+        assert expected in str(caught.value)
+
+
+DIRECTORY = """\
+[[source]]
+type = "directory"
+name = "files"
+path = "incoming"
+prefix = "/files"
+"""
+
+
+def test_a_directory_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (source,) = load(write(tmp_path, DIRECTORY)).source
+    assert isinstance(source, DirectoryConfig)
+    assert source.path == str(tmp_path / "incoming")
+    (source,) = load(write(tmp_path, DIRECTORY.replace("incoming", "/srv/incoming"))).source
+    assert isinstance(source, DirectoryConfig)
+    assert source.path == "/srv/incoming"
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ('endpoint = "/a"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
+        ('prefix = "/files"\nfile = "a.csv"', "file and endpoint belong together"),
+        ('endpoint = "/a"\nfile = "a.txt"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
+        ('endpoint = "/a"\nfile = "../a.csv"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
+        ('prefix = "/files"\nevery = 0.0', 'line 6, [[source]] 1 "files", every: input should be greater'),
+    ],
+)
+def test_a_fault_of_a_directory_is_named_with_its_place(tmp_path: Path, new: str, expected: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, DIRECTORY.replace('prefix = "/files"', new)))
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("Europe/Athens", "Athens", "line 6, [[source]] 1 \"meteo\", zone: 'Athens' is not a time zone like"),
+        ('"temperature"', '"heat"', "line 8, [[source]] 1 \"meteo\", quantity: unknown quantity 'heat'; known are"),
+        ('"temperature"', '"price"', 'line 8, [[source]] 1 "meteo", quantity: price is not measured in K'),
+        ('area = "GR"', 'area = "G R"', 'line 12, [[source]] 1 "meteo", endpoints./meteo/GR.area: string should match'),
+        ('title = "Athens"', "titel = 1", 'line 11, [[source]] 1 "meteo", endpoints./meteo/GR.titel: extra inputs'),
+        ('"wind"', '"load"', 'line 1, [[source]] 1 "meteo": endpoints: /meteo/wind: load is not measured in m/s'),
+        ('"/meteo/wind"', '"/wind"', 'line 1, [[source]] 1 "meteo": endpoints: /wind is not below the prefix'),
+        ('"/meteo/wind"', '"wind"', 'line 14, [[source]] 1 "meteo", endpoints.wind: it must'),
+    ],
+)
+def test_a_fault_in_a_description_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    file = write(tmp_path, DESCRIBED.replace(old, new))
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert f"{file}: {expected}" in str(caught.value)
+
+
+def test_a_source_without_a_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r'line 1, \[\[source\]\] 1 "prices": field required: type'):
+        load(write(tmp_path, GOOD.replace('type = "http"\n', "")))
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

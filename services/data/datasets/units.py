@@ -1,0 +1,147 @@
+"""Units and quantities: which units data may have, what is measured, and exact conversion at the edge of sources."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+UNITS: Final = frozenset(
+    {"EUR", "EUR/MWh", "EUR/MW", "kW", "MW", "GW", "kWh", "MWh", "GWh", "%", "Hz", "kV", "°C", "m/s", "W/m2", "mm",
+     "m3/s", "tCO2", "tCO2/h", "gCO2/kWh", "EUR/tCO2", "1"}
+)  # fmt: skip
+"""The units that a dataset may have; ``1`` is a plain number."""
+
+_POWER: Final = ("MW", "MWh")
+QUANTITIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "price": ("EUR/MWh", "EUR/MW", "EUR/tCO2"),
+    "load": _POWER,
+    "load_forecast": _POWER,
+    "generation": _POWER,
+    "generation_forecast": _POWER,
+    "flow": _POWER,
+    "capacity": _POWER,
+    "imbalance": ("EUR/MWh", *_POWER),
+    "emissions": ("tCO2", "tCO2/h", "gCO2/kWh"),
+    "temperature": ("°C",),
+    "wind": ("m/s",),
+    "radiation": ("W/m2",),
+    "precipitation": ("mm",),
+    "discharge": ("m3/s",),
+    "frequency": ("Hz",),
+    "voltage": ("kV",),
+    "share": ("%",),
+    "other": (),
+}
+"""What can be measured, and the canonical units in which sources then serve it; ``other`` is served as it comes."""
+
+
+class _Scale(NamedTuple):
+    """A unit as a multiple of a base: ``base = value * factor + offset``."""
+
+    base: str
+    factor: Decimal
+    offset: Decimal = Decimal(0)
+
+
+def _scales(base: str, **factors: str) -> dict[str, _Scale]:
+    return {name: _Scale(base, Decimal(factor)) for name, factor in factors.items()}
+
+
+def _per(scales: dict[str, _Scale], end: str) -> dict[str, _Scale]:
+    return {name + end: scale for name, scale in scales.items()}
+
+
+# Powers of ten and other factors that are exact in decimal; km/h and °F are not, and so are not here.
+_SCALES: Final[Mapping[str, _Scale]] = {
+    **_scales("MW", W="1e-6", kW="1e-3", GW="1e3", TW="1e6"),
+    **_scales("MWh", Wh="1e-6", kWh="1e-3", GWh="1e3", TWh="1e6"),
+    **_scales("EUR", ct="0.01", kEUR="1e3"),
+    **_per(_scales("EUR/MWh", EUR="1e3", ct="10"), "/kWh"),
+    **_per(_scales("EUR/MWh", EUR="1e-3"), "/GWh"),
+    **_per(_scales("EUR/MW", EUR="1e3"), "/kW"),
+    **_per(_scales("EUR/MW", EUR="1e-3"), "/GW"),
+    **_per(_scales("EUR/tCO2", EUR="1e3"), "/kgCO2"),
+    **_scales("tCO2", gCO2="1e-6", kgCO2="1e-3"),
+    **_per(_scales("tCO2/h", gCO2="1e-6", kgCO2="1e-3"), "/h"),
+    **_per(_scales("gCO2/kWh", kgCO2="1e3"), "/kWh"),
+    **_per(_scales("gCO2/kWh", kgCO2="1", tCO2="1e3"), "/MWh"),
+    **_scales("Hz", mHz="1e-3"),
+    **_scales("kV", V="1e-3"),
+    **_scales("mm", cm="10"),
+    **_per(_scales("W/m2", kW="1e3"), "/m2"),
+    **_per(_scales("m3/s", l="1e-3"), "/s"),
+    "K": _Scale("°C", Decimal(1), Decimal("-273.15")),
+}
+SOURCE_UNITS: Final = UNITS | _SCALES.keys()
+"""The units that sources may state; those that are not in :data:`UNITS` are converted."""
+
+
+class Conversion(NamedTuple):
+    """From a source's unit to ``unit``: ``value * factor + offset``, in decimal, rounded to a float once."""
+
+    unit: str
+    factor: Decimal = Decimal(1)
+    offset: Decimal = Decimal(0)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it does anything."""
+        return self.factor != 1 or self.offset != 0
+
+    def __call__(self, value: float) -> int | float:
+        """Convert one value: 0.1 kW are 0.0001 MW, never 0.00010000000000000002 MW."""
+        found = float(Decimal(repr(value)) * self.factor + self.offset)
+        return int(found) if found.is_integer() else found
+
+
+def unit(text: object) -> str:
+    """A known unit.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(text, str) or text not in UNITS:
+        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(UNITS))}")
+    return text
+
+
+def source_unit(text: object) -> str:
+    """A unit that a source may state.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(text, str) or text not in SOURCE_UNITS:
+        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(SOURCE_UNITS))}")
+    return text
+
+
+def quantity(text: object) -> str:
+    """A known quantity, or none (empty).
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(text, str) or (text and text not in QUANTITIES):
+        raise ValueError(f"unknown quantity {str(text)[:20]!r}; known are {', '.join(QUANTITIES)}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def conversion(unit_: str, quantity_: str) -> Conversion:
+    """How a source's unit becomes the one that is served.
+
+    That is the canonical unit of the quantity that measures the same (kW of load are served as MW). Without a quantity
+    a unit of :data:`UNITS` is served as it comes, and any other in the base it is a multiple of.
+
+    Raises:
+        ValueError: the unit is unknown, or the quantity is not measured in it.
+    """
+    source_unit(unit_)
+    canonical = QUANTITIES.get(quantity_, ())
+    if unit_ in canonical or (not canonical and unit_ in UNITS):
+        return Conversion(unit_)
+    scale = _SCALES.get(unit_)
+    if scale is None or (canonical and scale.base not in canonical):
+        raise ValueError(f"{quantity_} is not measured in {unit_}, but in {' or '.join(canonical)}")
+    return Conversion(scale.base, scale.factor, scale.offset)

@@ -1,0 +1,86 @@
+"""Times as the people of a zone write them, made instants in UTC; the same on every machine."""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from services.data.datasets.instants import Instant, iso_seconds, parse_instant
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
+_TIME: Final = re.compile(
+    r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII
+)
+
+_END: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
+
+
+@lru_cache(maxsize=64)
+def zone(key: str) -> ZoneInfo:
+    """A zone of the IANA database, from the package tzdata: the machine's own database may be old, or not there.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if _KEY.fullmatch(key):
+        file = files("tzdata") / "zoneinfo" / key
+        if file.is_file():
+            with file.open("rb") as content:
+                return ZoneInfo.from_file(content, key=key)
+    raise ValueError(f"{key[:40]!r} is not a time zone like Europe/Athens or UTC")
+
+
+class LocalClock:
+    """Reads the times of a source: those with an offset as they are, those without as its zone's clocks show them."""
+
+    def __init__(self, key: str = "UTC") -> None:
+        self._zone = zone(key)
+
+    def instant(self, text: str, *, after: int, grid: int) -> Instant:
+        """Read one time of a series whose rows are in order.
+
+        The hour that a clock shows twice in autumn is data: its first occurrence is summer time, its second standard
+        time. Which of them a row means follows from the row before it and from the grid.
+
+        Args:
+            text: ``2026-10-25T03:00``, with seconds or not, a blank for the T, and ``Z`` or an offset or none.
+            after: the instant (Unix seconds) of the row before.
+            grid: the distance of the series' points in seconds.
+
+        Raises:
+            ValueError: it is no time, or one that the zone's clocks passed over.
+        """
+        match = _TIME.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or, local, 2026-01-01T00:00")
+        offset = match["offset"]
+        if offset == "Z":
+            return parse_instant(text.replace(" ", "T"))
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+        if offset is not None:
+            return _instant(int(time.timestamp()))
+        return self._local(time, after, grid)
+
+    def _local(self, time: datetime, after: int, grid: int) -> Instant:
+        first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
+        if first > second:
+            # PEP 495: only where the clocks jump forward does the earlier reading lie after the later one.
+            raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
+        if first != second and (first <= after or first % grid) and second % grid == 0:
+            return _instant(second)
+        return _instant(first)
+
+
+def _seconds(time: datetime) -> int:
+    return int(time.astimezone(UTC).timestamp())
+
+
+def _instant(seconds: int) -> Instant:
+    if not 0 <= seconds < _END:
+        raise ValueError(f"{iso_seconds(seconds)} is not within the years 1970 to 2199")
+    return Instant(seconds, iso_seconds(seconds))

@@ -1,0 +1,112 @@
+"""Parquet files as tables: the columns ``time`` and ``value``, and ``unit`` where there is one."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from services.data.datasets import CsvRow, CsvTable
+from services.data.errors import DataError, Invalid, Malformed
+
+MAX_COLUMNS: Final = 64
+_MAX_THRIFT: Final = 1_000_000
+_MAX_CELL: Final = 512
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NoParquet(DataError):
+    """Parquet cannot be read here: the package pyarrow is missing."""
+
+    code = "no_parquet"
+
+
+def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64 * 1024 * 1024) -> CsvTable:
+    """Read the table; its rows are counted from 1.
+
+    ``time`` is a timestamp, a date or a text; a timestamp with a zone is an instant, one without is what the clocks of
+    the source's zone show. ``value`` is a number or null. Other columns than these and ``unit`` are passed over.
+
+    Raises:
+        NoParquet: pyarrow is not installed.
+        Malformed: it is not Parquet, or not all of it.
+        Invalid: columns or their types, or more rows or bytes than may be.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415  # costs 40 MB: only for who has Parquet files
+        from pyarrow import parquet as pq  # noqa: PLC0415
+    except ImportError:
+        raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
+    try:
+        with pq.ParquetFile(
+            pa.BufferReader(body), thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT
+        ) as file:
+            names = _checked(file, max_rows, max_decoded)
+            rows: list[CsvRow] = []
+            for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
+                if len(rows) + batch.num_rows > max_rows:
+                    raise Invalid(f"more than {max_rows} rows")
+                rows += _rows(pa, batch, len(rows))
+    except (pa.ArrowException, OSError) as error:
+        raise Malformed(f"not Parquet, or not all of it: {str(error).splitlines()[0][:120]}") from None
+    return CsvTable(frozenset(names), rows, place="row")
+
+
+def _checked(file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # pyarrow has no types
+    known = file.metadata
+    names = file.schema_arrow.names
+    if known.num_columns > MAX_COLUMNS:
+        raise Invalid(f"more than {MAX_COLUMNS} columns")
+    if len(set(names)) != len(names) or not {"time", "value"} <= set(names):
+        raise Invalid(f"the columns must be time, value and perhaps unit, not {', '.join(names)[:60]!r}")
+    if known.num_rows > max_rows:
+        raise Invalid(f"more than {max_rows} rows")
+    if sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)) > max_decoded:
+        raise Invalid(f"more than {max_decoded} bytes when decoded")
+    return [name for name in ("time", "value", "unit") if name in names]
+
+
+def _rows(pa: Any, batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
+    times = list(_times(pa, _column(batch, "time")))
+    values = _texts(pa, _number(pa, _column(batch, "value")))
+    units = _texts(pa, _column(batch, "unit")) if "unit" in batch.schema.names else [""] * batch.num_rows
+    for index, (time, value, unit) in enumerate(zip(times, values, units, strict=True), start=before + 1):
+        if len(time) > _MAX_CELL or len(unit) > _MAX_CELL:
+            raise Invalid(f"a field has more than {_MAX_CELL} characters", f"row {index}")
+        yield CsvRow(index, time, value, unit, "")
+
+
+def _column(batch: Any, name: str) -> Any:  # noqa: ANN401
+    column = batch.column(name)
+    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+
+
+def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise Invalid(f"the column value must be numbers, not {kind}")
+    return column
+
+
+def _texts(pa: Any, column: Any) -> list[str]:  # noqa: ANN401
+    # Arrow writes each number as short as its own type allows, so that 81.2 of 32 bits is not 81.19999694824219.
+    return [text or "" for text in column.cast(pa.string()).to_pylist()]
+
+
+def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        yield from _texts(pa, column)
+        return
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise Invalid(f"the column time must be timestamps or texts, not {kind}")
+    zoned = getattr(kind, "tz", None) is not None
+    # A cast that would lose a fraction of a microsecond is refused by Arrow; a fraction of a second later, by us.
+    instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
+    for micros in instants:
+        if micros is None:
+            yield ""
+            continue
+        try:
+            wall = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
+        except OverflowError:
+            raise Invalid("a time is out of range") from None
+        yield wall.isoformat() + ("Z" if zoned else "")

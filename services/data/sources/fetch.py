@@ -1,0 +1,167 @@
+"""One conditional GET with bounds: on time (the caller's), bytes, decoded bytes, and where redirects may lead."""
+
+import asyncio
+import zlib
+from collections.abc import Iterator, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final, NamedTuple
+
+import httpx
+
+from services.data.errors import DataError
+from services.data.sources.network import Allowance
+
+MAX_REDIRECTS: Final = 3
+MAX_RATIO: Final = 200
+"""How many times larger a body may become when it is decoded, beyond the first 64 KiB; tables of text stay below 50."""
+_PIECE: Final = 64 * 1024
+_HEAD: Final = 256 * 1024
+"""Bytes before the body: of TLS's handshake, interim answers and header fields (httpcore takes 100 KiB of one head)."""
+_TURN: Final = 64
+"""Chunks after which others have their turn: those that came in one read come without a pause."""
+_MAX_VALIDATOR: Final = 1024
+
+
+class PollFailed(DataError):
+    """One poll brought nothing that can be used. ``retry_after`` is what the server says of another one."""
+
+    code = "poll_failed"
+
+    def __init__(self, detail: str, retry_after: str = "") -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class Answer(NamedTuple):
+    """A complete answer, decoded."""
+
+    content_type: str
+    validators: dict[str, str]
+    """The headers of the next request that ask only for something newer."""
+    body: bytes
+
+
+def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
+    """A client that takes nothing from the environment, keeps no cookies, and asks for no coding but gzip."""
+    return httpx.AsyncClient(
+        headers={"Accept": "text/csv, application/json", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        follow_redirects=False,
+        trust_env=False,
+        timeout=timeout_s,
+        transport=transport,
+    )
+
+
+async def fetch(
+    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], allowance: Allowance, *, max_bytes: int
+) -> Answer | None:
+    """Get ``url``; None when the server says that nothing is new. At most 3 redirects, to the same origin only.
+
+    ``allowance`` is that of the client's connections.
+
+    Raises:
+        PollFailed: another answer than a complete body within the bounds.
+        httpx.HTTPError: the connection or HTTP itself failed.
+    """
+    here = origin = httpx.URL(url)
+    for _ in range(MAX_REDIRECTS + 1):
+        allowance.left = _HEAD
+        async with client.stream("GET", here, headers=dict(validators)) as response:
+            if response.has_redirect_location:
+                here = _redirected(here, response)
+                if (here.scheme, here.host, _port(here)) != (origin.scheme, origin.host, _port(origin)):
+                    raise PollFailed(
+                        f"redirected ({response.status_code}) to another host; such redirects are not followed"
+                    )
+                continue
+            if response.status_code == 304 and validators:
+                return None
+            if response.status_code != 200:
+                raise PollFailed(f"status {response.status_code}", response.headers.get("retry-after", ""))
+            # Chunks have lengths before them; whose chunks are tiny sends more of these than of data.
+            allowance.left = _HEAD + 2 * max_bytes
+            body = await _body(response, max_bytes)
+            return Answer(response.headers.get("content-type", ""), _validators(response.headers), body)
+    raise PollFailed(f"redirected more than {MAX_REDIRECTS} times")
+
+
+def _redirected(here: httpx.URL, response: httpx.Response) -> httpx.URL:
+    try:
+        there = here.join(response.headers["location"])
+    except (httpx.InvalidURL, ValueError):
+        raise PollFailed(f"redirected ({response.status_code}) to what is no address") from None
+    # A password in the configured address is for this origin, and may be shown to it again.
+    return there.copy_with(userinfo=here.userinfo, fragment=None)
+
+
+def _port(url: httpx.URL) -> int | None:
+    return url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def _validators(headers: httpx.Headers) -> dict[str, str]:
+    pairs = (("If-None-Match", headers.get("etag")), ("If-Modified-Since", headers.get("last-modified")))
+    # What could not be sent back as a header, or not within reason, is not kept.
+    return {name: value for name, value in pairs if value and len(value) <= _MAX_VALIDATOR and value.isascii()}
+
+
+async def _body(response: httpx.Response, max_bytes: int) -> bytes:
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > max_bytes:
+        raise PollFailed(f"the body has more than {max_bytes} bytes")
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"identity", "gzip", "x-gzip"}:
+        raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not asked for")
+    gzip = None if coding == "identity" else Gzip()
+    body = bytearray()
+    # Not through the response's own decoders: they decode a whole chunk before anybody can count.
+    if not isinstance(response.stream, httpx.AsyncByteStream):
+        raise TypeError(response.stream)
+    count = 0
+    async for chunk in response.stream:
+        count += 1
+        if count % _TURN == 0:
+            await asyncio.sleep(0)
+        for piece in (chunk,) if gzip is None else gzip.decode(chunk):
+            body += piece
+            if len(body) > max_bytes:
+                raise PollFailed(f"the body has more than {max_bytes} bytes")
+    if gzip is not None:
+        gzip.end()
+    return bytes(body)
+
+
+class Gzip:
+    """Decodes a gzip stream (RFC 1952, several members too) in pieces of at most 64 KiB, and watches their ratio."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self._fed = False
+        self._coded = 0
+        self._decoded = 0
+
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        """The pieces that ``chunk`` yields.
+
+        Raises:
+            PollFailed: it is not gzip, or becomes more than 200 times larger.
+        """
+        self._coded += len(chunk)
+        while chunk:
+            if self._member.eof:
+                self._member = zlib.decompressobj(wbits=31)
+            try:
+                piece = self._member.decompress(chunk, _PIECE)
+            except zlib.error:
+                raise PollFailed("the body is not gzip, though it says so") from None
+            self._fed = True
+            self._decoded += len(piece)
+            if self._decoded > _PIECE + MAX_RATIO * self._coded:
+                raise PollFailed(f"the body becomes more than {MAX_RATIO} times larger when it is decoded")
+            yield piece
+            chunk = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+
+    def end(self) -> None:
+        """Say that nothing more comes; raises PollFailed when something is missing."""
+        if self._fed and not self._member.eof:
+            raise PollFailed("the body ends in the middle of its gzip stream")

@@ -1,0 +1,63 @@
+"""Types of sources that other packages bring, by the entry point group ``diem.sources``: type name to class."""
+
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from diem.process.clock import Clock
+from diem.process.faults import ConfigurationError
+from services.data.sources.source import Source
+from services.data.sources.tables import SourceTable
+
+GROUP: Final = "diem.sources"
+
+
+class SourceType(Protocol):
+    """What an entry point names: a class that makes sources from tables of its own kind."""
+
+    Config: type[SourceTable]
+    """The model of its ``[[source]]`` table."""
+
+    def __call__(self, config: Any, clock: Clock, /) -> Source:  # noqa: ANN401  # of Config
+        """Make one source; faults of the configuration are ValueErrors."""
+        ...
+
+
+class BadPlugin(ConfigurationError):
+    """A type of source that is installed but cannot be used."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the type of source {self.kind!r} cannot be used: {self.reason}"
+
+
+def find(kind: str) -> SourceType | None:
+    """The installed type of that name, loaded; None when there is none. Only what is asked for is ever loaded.
+
+    Raises:
+        BadPlugin: two packages have it, it cannot be imported, or it has no Config.
+    """
+    points = entry_points(group=GROUP, name=kind)
+    if not points:
+        return None
+    if len({point.value for point in points}) > 1:
+        names = sorted({point.dist.name if point.dist else point.value for point in points})
+        raise BadPlugin(kind, f"it is in several packages: {', '.join(names)}")
+    (point, *_) = points
+    try:
+        found = point.load()
+    except Exception as error:
+        raise BadPlugin(kind, f"{point.value}: {type(error).__name__}: {error}"[:300]) from error
+    table = getattr(found, "Config", None)
+    if not (callable(found) and isinstance(table, type) and issubclass(table, SourceTable)):
+        raise BadPlugin(kind, f"{point.value} is no class with a Config that is a SourceTable")
+    made: SourceType = found
+    return made
+
+
+def installed() -> list[str]:
+    """The names of all types that packages bring, not loaded."""
+    return sorted({point.name for point in entry_points(group=GROUP)})

@@ -1,0 +1,193 @@
+"""What a ``[[source]]`` of diem.toml may say, by type; every field with its limits."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from diem.protocol import endpoints
+from services.data.datasets import Declared, Description, LocalClock, parse_resolution
+from services.data.datasets import zone as time_zone
+from services.data.datasets.units import conversion, quantity, source_unit
+from services.data.sources.source import Claim
+
+
+def _endpoint(name: str) -> str:
+    try:
+        return endpoints.check(name)
+    except endpoints.BadName as error:
+        raise ValueError(error.reason) from None
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("expected http://host/path or https://host/path")
+    return text
+
+
+def _beside_the_file(path: str, info: ValidationInfo) -> str:
+    directory = (info.context or {}).get("directory", "")
+    return str(Path(directory) / Path(path).expanduser())
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Url = Annotated[str, AfterValidator(_url)]
+Unit = Annotated[str, AfterValidator(source_unit)]
+Quantity = Annotated[str, AfterValidator(quantity)]
+Duration = Annotated[str, AfterValidator(lambda text: parse_resolution(text).text)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Area = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?$")]
+Zone = Annotated[str, AfterValidator(lambda key: time_zone(key).key)]
+TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+Title = Annotated[str, Field(max_length=200)]
+
+
+class Table(BaseModel):
+    """A table whose fields are all known and of the type that they are said to be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SourceTable(Table):
+    """What every source has; the base of each type's own table, those of plug-ins included."""
+
+    type: str
+    name: Name
+
+
+class EndpointTable(Table):
+    """``[source.endpoints."/name"]``: what is different for one of several endpoints."""
+
+    unit: Unit | None = None
+    resolution: Duration | None = None
+    title: Title | None = None
+    area: Area | None = None
+    quantity: Quantity | None = None
+
+
+class DataTable(SourceTable):
+    """A source of datasets. Exactly one of ``endpoint`` (one dataset) and ``prefix`` (several) says whose they are."""
+
+    endpoint: Endpoint | None = Field(default=None, description="The endpoint of a single dataset.")
+    prefix: Endpoint | None = Field(default=None, description="Endpoints below it.")
+    unit: Unit | None = Field(default=None, description="Needed unless the data says it.")
+    resolution: Duration | None = Field(default=None, description="Needed unless the data says it.")
+    title: Title = Field(default="", description="Shown in the catalogue.")
+    area: Area = Field(default="", description="The bidding zone, or another area; a border is FROM>TO.")
+    quantity: Quantity = Field(default="", description="What is measured; the data is served in its canonical unit.")
+    zone: Zone = Field(default="UTC", description="Of times without an offset, as in Europe/Athens.")
+    endpoints: dict[Endpoint, EndpointTable] = Field(
+        default={}, max_length=10_000, description="What is different for one of several endpoints."
+    )
+
+    @field_validator("quantity")
+    @classmethod
+    def _is_measured_in_the_unit(cls, name: str, info: ValidationInfo) -> str:
+        unit = info.data.get("unit")
+        if unit is not None:
+            conversion(unit, name)
+        return name
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (self.endpoint is None) == (self.prefix is None):
+            raise ValueError("exactly one of endpoint and prefix is needed")
+        for name in self.endpoints:
+            if self.prefix is None or not name.startswith(self.prefix + "/"):
+                raise ValueError(f"endpoints: {name} is not below the prefix")
+            own = self.describe(name)
+            if own.unit is not None:
+                try:
+                    conversion(own.unit, own.quantity)
+                except ValueError as error:
+                    raise ValueError(f"endpoints: {name}: {error}") from None
+        return self
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """What such a source keeps: its endpoint, or all below its prefix."""
+        if self.endpoint is not None:
+            return [Claim(self.endpoint)]
+        return [Claim(str(self.prefix), below=True)]
+
+    def describe(self, endpoint: str) -> Description:
+        """What the configuration says of an endpoint."""
+        own = self.endpoints.get(endpoint)
+        return self._common if own is None else self._common._replace(**own.model_dump(exclude_none=True))
+
+    def declared(self, endpoint: str | None) -> Declared:
+        """How a body is to be read; ``endpoint`` is None when it names its endpoints itself."""
+        clock = LocalClock(self.zone)
+        if endpoint is not None:
+            return Declared(endpoint, self.describe(endpoint), clock=clock)
+        return Declared(None, self._common, {name: self.describe(name) for name in self.endpoints}, clock)
+
+    @property
+    def _common(self) -> Description:
+        return Description(self.unit, self.resolution, self.title, self.area, self.quantity)
+
+
+class HttpConfig(DataTable):
+    """A URL that is polled; below a ``prefix`` the data itself names the endpoints."""
+
+    type: Literal["http"]
+    url: Url
+    every: float = Field(default=10.0, ge=0.2, le=86_400, description="Seconds between two polls.")
+    at: list[TimeOfDay] = Field(
+        default=[], max_length=96, description="Instead: times of day (HH:MM in the zone), and at start."
+    )
+    jitter: float = Field(default=0.0, ge=0, le=3600, description="Random seconds, at most, that a poll is put off by.")
+    timeout: float = Field(default=10.0, gt=0, le=300, description="Seconds that one poll may take in all.")
+    max_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=64 * 1024 * 1024, description="Largest body.")
+    max_endpoints: int = Field(default=10_000, ge=1, le=50_000, description="Most endpoints that the data may name.")
+    format: Literal["auto", "csv", "json"] = Field(default="auto", description="auto: by Content-Type, else by name.")
+
+    @field_validator("at")
+    @classmethod
+    def _instead_of_every(cls, times: list[str], info: ValidationInfo) -> list[str]:
+        # Validated only when it is given; 10 seconds is what every is when it is not.
+        if times and info.data.get("every") != cls.model_fields["every"].default:
+            raise ValueError("every and at exclude each other")
+        return times
+
+
+class DirectoryConfig(DataTable):
+    """A directory of CSV and Parquet files: ``file`` is ``endpoint``, or each file is ``prefix``/its name's stem."""
+
+    type: Literal["directory"]
+    path: Annotated[str, AfterValidator(_beside_the_file)] = Field(
+        min_length=1, description="The directory; relative to that of diem.toml."
+    )
+    file: str | None = Field(default=None, min_length=1, max_length=255, description="The file that is the endpoint.")
+    every: float = Field(default=1.0, ge=0.05, le=86_400, description="Seconds between two looks; two see a change.")
+    max_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=64 * 1024 * 1024, description="Largest file.")
+    max_files: int = Field(default=1000, ge=1, le=10_000, description="Most files; the first by name are taken.")
+
+    @field_validator("file")
+    @classmethod
+    def _is_a_name(cls, name: str | None) -> str | None:
+        if name is not None and ("/" in name or not name.lower().endswith((".csv", ".parquet"))):
+            raise ValueError("expected the name of a .csv or .parquet file in the directory")
+        return name
+
+    @model_validator(mode="after")
+    def _file_and_endpoint(self) -> Self:
+        if (self.file is None) != (self.endpoint is None):
+            raise ValueError("file and endpoint belong together")
+        return self
+
+
+class SimulationConfig(SourceTable):
+    """The simulated market (see services.data.sources.market)."""
+
+    type: Literal["simulation"]
+    name: Name = "market"
+    seed: int = Field(default=1, ge=0, description="Another seed is another weather.")
+    time_scale: float = Field(default=1.0, gt=0, le=86_400, description="Simulated seconds per second.")
+    start: datetime | None = Field(default=None, description="Simulated time at start; without it, the time it is.")
+    pace: float = Field(default=1.0, gt=0, le=1000, description="Multiplies how often each endpoint is updated.")
+    zones: list[str] | None = Field(default=None, min_length=1, description="Bidding zones; without it, all of them.")

@@ -1,0 +1,127 @@
+"""The HTTP source on real connections: TLS, connections that are kept, and what is read of them."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+
+from diem.process.clock import ManualClock
+from services.data.datasets import Dataset
+from services.data.sources import network
+from services.data.sources.fetch import make_client
+from services.data.sources.http import HttpSource
+from services.data.sources.network import READ, Allowance, BoundedTransport
+from services.data.sources.tables import HttpConfig
+
+BODY = b"time,value\n2026-01-01T00:00:00Z,1\n"
+
+
+class Server:
+    """Answers on one connection as often as it is asked; counts both."""
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        self.connections = self.requests = self.port = 0
+        self.body = BODY
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
+
+    async def up(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self._tls)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                self.requests += 1
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: {len(self.body)}\r\n\r\n"
+                writer.write(head.encode() + self.body)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 that nobody but this test trusts, with its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, cert, both = (directory / name for name in ("key.pem", "cert.pem", "both.pem"))
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(cert), *name]
+    subprocess.run(made, check=True, capture_output=True)
+    both.write_bytes(key.read_bytes() + cert.read_bytes())
+    return both
+
+
+@pytest.fixture
+async def served(request: pytest.FixtureRequest, certificate: Path) -> AsyncIterator[Server]:
+    server = Server(certificate if request.param == "https" else None)
+    listening = await server.up()
+    yield server
+    listening.close()
+
+
+async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, list[Dataset]]:
+    """Poll as often, on the source's own connections, with another body each time."""
+    table = {"type": "http", "name": "x", "url": f"{scheme}://127.0.0.1:{server.port}/", "max_bytes": 100_000}
+    more = {"endpoint": "/a", "unit": "MW", "resolution": "PT1H"}
+    source = HttpSource(HttpConfig.model_validate({**table, **more}), ManualClock())
+    stored: list[Dataset] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(datasets)
+
+    async with make_client(5.0, BoundedTransport(source._allowance)) as client:
+        for _ in range(times):
+            await source.poll(client, sink)
+            server.body += b"\n"
+    return source, stored
+
+
+@pytest.mark.parametrize("served", ["http", "https"], indirect=True)
+async def test_a_connection_is_kept_and_each_poll_may_read_as_much_as_the_first(
+    served: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    scheme = request.node.callspec.params["served"]
+    monkeypatch.setattr(network, "_trusted", lambda: ssl.create_default_context(cafile=str(certificate)))
+    served.body = BODY + b"\n" * 90_000
+    source, stored = await _polls(served, scheme, 6)
+    assert source.health.error is None
+    assert len(stored) == 6
+    assert (served.connections, served.requests) == (1, 6)
+
+
+@pytest.mark.parametrize("served", ["https"], indirect=True)
+async def test_a_server_that_nobody_vouches_for_is_not_believed(served: Server) -> None:
+    source, stored = await _polls(served, "https", 1)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(source.health.error)
+    assert (stored, served.requests) == ([], 0)
+
+
+@pytest.mark.parametrize("served", ["http"], indirect=True)
+async def test_no_more_is_read_than_is_allowed_and_little_at_a_time(served: Server) -> None:
+    served.body = b"x" * 10 * READ
+    allowance = Allowance()
+    reads: list[int] = []
+    take = allowance.take
+
+    def counted(count: int) -> None:
+        reads.append(count)
+        take(count)
+
+    allowance.take = counted  # type: ignore[method-assign]  # to see what it is told
+    async with httpx.AsyncClient(transport=BoundedTransport(allowance), trust_env=False) as client:
+        allowance.left = 11 * READ
+        assert len((await client.get(f"http://127.0.0.1:{served.port}/")).content) == 10 * READ
+        assert max(reads) <= READ
+        allowance.left = 9 * READ
+        with pytest.raises(httpx.RemoteProtocolError, match="longer than it may be"):
+            await client.get(f"http://127.0.0.1:{served.port}/")

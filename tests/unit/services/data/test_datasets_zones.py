@@ -1,0 +1,199 @@
+"""Local times: the hour that comes twice is data, the one that does not come is refused; zoneinfo is the oracle."""
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from services.data import datasets
+from services.data.datasets import Declared, Description, LocalClock, zone
+from services.data.errors import Invalid
+
+ZONES = [
+    "UTC", "Europe/Athens", "Europe/Berlin", "Europe/London", "America/New_York", "America/St_Johns",
+    "Australia/Lord_Howe", "Asia/Kathmandu", "Asia/Tehran", "Africa/Casablanca", "Pacific/Apia", "America/Sao_Paulo",
+]  # fmt: skip
+AUTUMN_NIGHT = int(datetime(2026, 10, 24, 23, tzinfo=UTC).timestamp())
+
+
+@cache
+def oracle(key: str) -> ZoneInfo:
+    """The zone from the package: the machine's own database may be another one."""
+    with (files("tzdata") / "zoneinfo" / key).open("rb") as file:
+        return ZoneInfo.from_file(file, key)
+
+
+def wall(seconds: int, key: str) -> datetime:
+    """What the clocks of a zone show: independent of the code under test."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone(oracle(key))
+
+
+def is_repeat(seconds: int, key: str) -> bool:
+    return wall(seconds, key).fold == 1
+
+
+@cache
+def changes(key: str, year: int) -> list[int]:
+    """The quarters of a year (UTC) that begin with another offset than the one before."""
+    start = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
+    quarters = range(start, start + 366 * 86_400, 900)
+    return [at for at in quarters if wall(at, key).utcoffset() != wall(at - 1, key).utcoffset()]
+
+
+@given(
+    st.sampled_from(ZONES),
+    st.integers(2000, 2036),
+    st.integers(0, 5),
+    st.sampled_from([900, 1800, 3600, 7200]),
+    st.tuples(st.integers(1, 12), st.integers(6, 30)),
+)
+@settings(deadline=None)  # the first look at a year of a zone takes a while
+@example("Europe/Athens", 2026, 1, 3600, (3, 8))
+@example("Australia/Lord_Howe", 2026, 0, 3600, (3, 8))
+def test_a_series_without_gaps_is_read_back_as_the_instants_it_was_written_from(
+    key: str, year: int, change: int, step: int, rows: tuple[int, int]
+) -> None:
+    moments = changes(key, year) or [int(datetime(year, 7, 1, tzinfo=UTC).timestamp())]
+    first = (moments[change % len(moments)] // step - rows[0]) * step
+    instants = [first + index * step for index in range(rows[1])]
+    while is_repeat(instants[0], key):  # a series that begins in the repeat cannot be told from one that begins before
+        instants = [at - step for at in instants]
+    clock = LocalClock(key)
+    read: list[int] = []
+    for at in instants:
+        text = wall(at, key).replace(tzinfo=None).isoformat()
+        if wall(at, key).second:
+            return
+        read.append(clock.instant(text, after=read[-1] if read else -1, grid=step).seconds)
+    assert read == instants
+
+
+@given(st.sampled_from(ZONES), st.integers(0, 366 * 86_400 * 30 // 60))
+def test_a_time_is_refused_exactly_when_the_clocks_never_show_it(key: str, minutes: int) -> None:
+    naive = datetime(2000, 1, 1) + timedelta(minutes=minutes)  # noqa: DTZ001  # a wall clock's time
+    there = naive.replace(tzinfo=oracle(key))
+    exists = there.astimezone(UTC).astimezone(oracle(key)).replace(tzinfo=None) == naive
+    clock = LocalClock(key)
+    if exists:
+        read = clock.instant(naive.isoformat(), after=-1, grid=60)
+        assert wall(read.seconds, key).replace(tzinfo=None) == naive
+    else:
+        with pytest.raises(ValueError, match="does not exist"):
+            clock.instant(naive.isoformat(), after=-1, grid=60)
+
+
+@pytest.mark.parametrize("key", [key for key in ZONES if key not in {"UTC", "Asia/Kathmandu"}])
+def test_the_missing_hour_of_each_change_is_refused(key: str) -> None:
+    missing = 0
+    for year in (2005, 2010, 2011, 2026):
+        for at in changes(key, year):
+            jump = (wall(at, key).utcoffset() or timedelta()) - (wall(at - 1, key).utcoffset() or timedelta())
+            if jump > timedelta():
+                missing += 1
+                skipped = (wall(at, key).replace(tzinfo=None) - jump / 2).isoformat()
+                with pytest.raises(ValueError, match=r"does not exist in .*: the clocks were put forward"):
+                    LocalClock(key).instant(skipped, after=-1, grid=60)
+    assert missing
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-06-01T00:00:00Z", "2026-06-01T00:00:00Z"),
+        ("2026-06-01 00:00Z", "2026-06-01T00:00:00Z"),
+        ("2026-06-01T00:00:00+02:00", "2026-05-31T22:00:00Z"),
+        ("2026-06-01T00:00:00-05:30", "2026-06-01T05:30:00Z"),
+        ("2026-06-01T00:00", "2026-05-31T21:00:00Z"),
+        ("2026-06-01 00:00:00.000", "2026-05-31T21:00:00Z"),
+        ("2026-01-01T00:00", "2025-12-31T22:00:00Z"),
+    ],
+)
+def test_a_time_with_an_offset_is_itself_and_one_without_is_the_zones(text: str, expected: str) -> None:
+    assert LocalClock("Europe/Athens").instant(text, after=-1, grid=60).text == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "01/02/2026", "2026-06-01", "2026-06-01T00", "2026-02-30T00:00", "2026-06-01T00:00:00.5",
+             "2026-06-01T24:00", "2026-06-01T00:00+2:00", "1969-12-31T23:00Z", "1970-01-01T00:00+01:00",
+             "2199-12-31T23:30-01:00"]
+)  # fmt: skip
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"time|1970"):
+        LocalClock("Europe/Athens").instant(text, after=-1, grid=60)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "Athens", "Europe", "../etc/passwd", "/etc/localtime", "Europe/Athens/", "zone.tab"]
+)
+def test_what_is_no_zone_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="is not a time zone"):
+        zone(key)
+
+
+def table(rows: str, step: str = "PT1H") -> datasets.Dataset:
+    declared = Declared("/a", Description("kW", step, "A", "GR", "load"), clock=LocalClock("Europe/Athens"))
+    (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
+    return found
+
+
+AUTUMN = "2026-10-25T02:00,1000\n2026-10-25T03:00,2000\n2026-10-25T03:00,3000\n2026-10-25T04:00,4000\n"
+
+
+def test_the_repeated_hour_of_autumn_is_data_in_the_order_of_the_rows() -> None:
+    points = [datasets.Point(AUTUMN_NIGHT + hour * 3600, value) for hour, value in enumerate((1, 2, 3, 4))]
+    assert table(AUTUMN).content == datasets.build("/a", "MW", "PT1H", points).content
+
+
+def test_a_third_occurrence_is_twice_too_much() -> None:
+    with pytest.raises(Invalid, match="line 5: 2026-10-25T01:00:00Z is there twice"):
+        table(AUTUMN.replace("T04:00", "T03:00"))
+
+
+def test_the_missing_hour_of_spring_is_refused_with_its_line() -> None:
+    with pytest.raises(Invalid) as caught:
+        table("2026-03-29T02:00,1\n2026-03-29T03:00,2\n2026-03-29T04:00,3\n")
+    assert caught.value.where == "line 3"
+    assert "2026-03-29T03:00 does not exist in Europe/Athens" in caught.value.reason
+
+
+def test_json_of_a_source_is_read_the_same_way_and_described() -> None:
+    declared = Declared(
+        None, Description(None, "PT1H"), {"/a": Description("GW", "PT1H", "A", "GR", "load")}, LocalClock()
+    )
+    points = '[{"time":"2026-01-01T00:00","value":1.1},{"time":"2026-01-01T01:00","value":null}]'
+    body = (
+        f'{{"datasets":[{{"endpoint":"/a","points":{points}}},{{"endpoint":"/b","unit":"ct/kWh","points":{points}}}]}}'
+    )
+    one, other = datasets.read_json(body.encode(), declared)
+    assert (one.unit, one.title, one.area, one.quantity) == ("MW", "A", "GR", "load")
+    assert b'"value":1100},' in one.content
+    assert b'"value":null}' in one.content
+    assert (other.unit, other.area) == ("EUR/MWh", "")
+    assert b'"value":11}' in other.content
+    with pytest.raises(Invalid, match=r"\$.points\[0\]: .*out of range"):
+        datasets.read_json(
+            b'[{"time":"2026-01-01T00:00","value":1e14}]', Declared("/a", declared.own["/a"], clock=LocalClock())
+        )
+
+
+def test_what_comes_through_the_api_is_still_in_utc_and_in_units_that_are_stored() -> None:
+    with pytest.raises(Invalid, match="is not a time in UTC"):
+        datasets.rows_to_datasets(
+            datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
+        )
+    with pytest.raises(Invalid, match="unknown unit 'EUR/kWh'"):
+        datasets.rows_to_datasets(
+            datasets.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
+        )
+
+
+def test_area_and_quantity_are_no_part_of_the_content() -> None:
+    points = [datasets.Point(AUTUMN_NIGHT, 1)]
+    plain = datasets.build("/a", "MW", "PT1H", points)
+    described = datasets.build("/a", "MW", "PT1H", points, area="GR", quantity="load")
+    assert (described.area, described.quantity) == ("GR", "load")
+    assert (described.content, described.digest) == (plain.content, plain.digest)

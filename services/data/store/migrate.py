@@ -1,4 +1,4 @@
-"""Brings the database to the tables of this release; run at every start."""
+"""Brings the database to the tables of this release, at every start; and back to those of an earlier one."""
 
 import logging
 from pathlib import Path
@@ -6,15 +6,42 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+
+from services.data.errors import DataError
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
-def upgrade(connection: Connection) -> None:
-    """Run the migrations that the database has not seen, within the transaction of ``connection``."""
+def revision_of(connection: Connection) -> str | None:
+    """The revision of the tables; None when there are none."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """Run the migrations that the database has not seen, up to a revision, within the transaction of ``connection``.
+
+    Raises:
+        DataError: the database is of a later release.
+    """
+    config = _config(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    for found in (revision_of(connection), revision):
+        if found not in {None, "head", *known}:
+            raise DataError(f"the store has tables of a later release (revision {found}): this one cannot read them")
+    command.upgrade(config, revision)
+
+
+def downgrade(connection: Connection, revision: str) -> None:
+    """Take migrations back to a ``revision``, within the transaction of ``connection``; ``base`` removes everything."""
+    command.downgrade(_config(connection), revision)
+
+
+def _config(connection: Connection) -> Config:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config

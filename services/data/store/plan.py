@@ -58,10 +58,16 @@ class Plan:
     """What is to be written, and what to answer once that is committed."""
 
     sequence: int
+    began: int
+    """The counter before."""
     outcomes: list[Outcome] = field(default_factory=list)
     heads: dict[str, Head] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
     requests: dict[str, Remembered] = field(default_factory=dict)
+    replaced: list[str] = field(default_factory=list)
+    """Endpoints whose version in the store is replaced: it goes into the history."""
+    superseded: list[tuple[Head, bytes]] = field(default_factory=list)
+    """Versions with their contents that were accepted here and replaced here: history from the first."""
     unchanged: int = 0
 
 
@@ -84,7 +90,7 @@ class Basis:
 
 def plan(writes: Sequence[Write], basis: Basis) -> Plan:
     """Decide on writes in their order, each by itself: a refused one leaves no trace on the others."""
-    result = Plan(basis.sequence)
+    result = Plan(basis.sequence, basis.sequence)
     for write in writes:
         try:
             result.outcomes.append(_answer(result, write, basis))
@@ -128,13 +134,14 @@ def _check(write: Write, current: Mapping[str, Head | None]) -> None:
 
 def _put(so_far: Plan, write: Write, dataset: Dataset, head: Head | None, now_ms: int) -> Accepted:
     endpoint = dataset.endpoint
-    title = dataset.title or (head.title if head else "")
+    title, area, quantity = described = _described(dataset, head)
     if head is not None and not head.gone and head.digest == dataset.digest:
         so_far.unchanged += 1
-        if title != head.title:
-            so_far.heads[endpoint] = head._replace(title=title)
+        if described != (head.title, head.area, head.quantity):
+            so_far.heads[endpoint] = head._replace(title=title, area=area, quantity=quantity)
             so_far.contents[endpoint] = dataset.content
         return Accepted(endpoint, head.version, changed=False)
+    _keep(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version if head else 0, now_ms)
     so_far.heads[endpoint] = Head(
@@ -148,6 +155,8 @@ def _put(so_far: Plan, write: Write, dataset: Dataset, head: Head | None, now_ms
         title,
         write.source,
         dataset.digest,
+        area,
+        quantity,
     )
     so_far.contents[endpoint] = dataset.content
     return Accepted(endpoint, version, changed=True)
@@ -158,6 +167,7 @@ def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accep
         raise Unknown(write.delete)
     if head.gone:
         raise Gone(write.delete, head.version)
+    _keep(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version, now_ms)
     so_far.heads[write.delete] = head._replace(
@@ -165,3 +175,22 @@ def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accep
     )
     so_far.contents[write.delete] = b""
     return Accepted(write.delete, version, changed=True)
+
+
+def _described(dataset: Dataset, head: Head | None) -> tuple[str, str, str]:
+    """Title, area and quantity: what is not said stays as it is known."""
+    said = dataset.title, dataset.area, dataset.quantity
+    known = (head.title, head.area, head.quantity) if head else ("", "", "")
+    # PostgreSQL has no text with a zero character.
+    title, area, quantity = (new.replace("\0", "") or old for new, old in zip(said, known, strict=True))
+    return title, area, quantity
+
+
+def _keep(so_far: Plan, head: Head | None) -> None:
+    """The version of ``head`` is about to be replaced."""
+    if head is None:
+        return
+    if head.sequence > so_far.began:
+        so_far.superseded.append((head, so_far.contents[head.endpoint]))
+    else:
+        so_far.replaced.append(head.endpoint)

@@ -2,16 +2,85 @@
 
 import fcntl
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from services.data.errors import DataError, StoreInUse
+from services.data.errors import DataError, StoreInUse, StoreReplaced
 
 READERS = 4
+
+
+class SqliteDatabase:
+    """A file. The kernel knows which process has it, by a lock file beside it."""
+
+    def __init__(self, url: URL, timeout_s: float) -> None:
+        self.path = Path(str(url.database))
+        self.shown = str(url.database)
+        driver = url.set(drivername="sqlite+aiosqlite")
+        self._writer = writer_engine(driver, timeout_s)
+        self._reader = reader_engine(driver, timeout_s)
+        self._lock: FileLock | None = None
+        self._file: tuple[int, int] | None = None
+
+    async def claim(self) -> None:
+        """Take the lock file."""
+        self._lock = FileLock(self.path)
+
+    async def look(self) -> None:
+        """See whether the file that is open is still the one with this name."""
+        try:
+            status = self.path.stat()
+            found = (status.st_dev, status.st_ino)
+        except FileNotFoundError:
+            found = None
+        if self._file is not None and found != self._file:
+            # What is written now goes to a file that nobody will find.
+            raise StoreReplaced(f"the file {self.shown} is another one")
+        self._file = found
+
+    @asynccontextmanager
+    async def writing(self, *, at_leisure: bool = False) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002  # no limit
+        """The writer's connection: its transaction has the write lock from the first statement."""
+        await self.look()
+        async with self._writer.connect() as connection:
+            try:
+                yield connection
+            except BaseException:
+                # Whatever state SQLite left it in.
+                await connection.invalidate()
+                raise
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """One of the readers' connections."""
+        async with self._reader.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A reader's connection within a transaction: the write-ahead log keeps the state that it began with."""
+        if not self.path.exists():
+            raise DataError(f"there is no file {self.shown}")
+        async with self._reader.connect() as connection:
+            await connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            finally:
+                await connection.exec_driver_sql("ROLLBACK")
+
+    async def close(self) -> None:
+        """Close the connections, then let go of the lock."""
+        await self._writer.dispose()
+        await self._reader.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def writer_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:

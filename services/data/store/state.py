@@ -13,7 +13,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class Head(NamedTuple):
-    """Everything about an endpoint but its data; the columns of the table ``endpoints`` in their order."""
+    """Everything about an endpoint but its data; the columns of the table ``endpoints`` by their names."""
 
     endpoint: str
     sequence: int
@@ -25,6 +25,8 @@ class Head(NamedTuple):
     title: str
     source: str
     digest: bytes
+    area: str = ""
+    quantity: str = ""
 
     @property
     def gone(self) -> bool:
@@ -40,6 +42,8 @@ class State:
         self.changes = ChangeMap()
         self.revision = 0
         """Changes whenever a head does, also by what is no change for the feed."""
+        self.version = 0
+        """The greatest of all versions."""
         self._listeners: list[Callable[[], Any]] = []
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
@@ -57,6 +61,7 @@ class State:
         self.revision += 1
         for head in heads:
             self.heads[head.endpoint] = head
+            self.version = max(self.version, head.version)
             if head.sequence > self.changes.sequence:
                 gone = head.kind == update.GONE
                 value = update.encode(head.endpoint, head.version, head.changed_ms, gone=gone)

@@ -31,10 +31,27 @@ ENDPOINTS: Final = Table(
     Column("title", String(200), nullable=False),
     # The source that wrote the data; empty for the API.
     Column("source", String(64), nullable=False),
+    # Empty where they are not known.
+    Column("area", String(64), nullable=False),
+    Column("quantity", String(32), nullable=False),
     Column("digest", LargeBinary, nullable=False),
     # The canonical JSON; empty when the endpoint is gone. Last, so that reading the rest does not read it.
     Column("content", LargeBinary, nullable=False),
     Index("ix_endpoints_sequence", "sequence", unique=True),
+)
+
+HISTORY: Final = Table(
+    "history",
+    METADATA,
+    # Of the change that made the version: rows are in the order of acceptance. In SQLite it is the row's own number,
+    # so that rows are appended.
+    Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("endpoint", String(256), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Index("ix_history_endpoint_version", "endpoint", "version", unique=True),
 )
 
 PUBLISHER: Final = Table(
@@ -54,4 +71,27 @@ REQUESTS: Final = Table(
     Column("answer", LargeBinary, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Index("ix_requests_created_ms", "created_ms"),
+)
+
+# Of services.data.access: API keys, and how many requests of a day each may have had.
+API_KEYS: Final = Table(
+    "api_keys",
+    METADATA,
+    Column("id", String(8), primary_key=True),
+    Column("name", String(100), nullable=False),
+    Column("plan", String(32), nullable=False),
+    # SHA-256 of the secret, which is nowhere.
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("revoked_ms", BigInteger, nullable=True),
+)
+
+KEY_DAYS: Final = Table(
+    "key_days",
+    METADATA,
+    Column("key_id", String(8), primary_key=True),
+    # Days since 1970 (UTC).
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    # Reserved, which is never less than what was answered.
+    Column("requests", BigInteger, nullable=False),
 )

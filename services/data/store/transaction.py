@@ -1,15 +1,17 @@
 """A group of writes as one transaction: read what they touch, plan, write, commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.data.errors import StoreReplaced
 from services.data.store.cursor import Cursor
+from services.data.store.history import EXPIRED
 from services.data.store.plan import Basis, Plan, Remembered, Write, plan
 from services.data.store.state import Head
-from services.data.store.tables import ENDPOINTS, PUBLISHER, REQUESTS, STORE
+from services.data.store.tables import ENDPOINTS, HISTORY, PUBLISHER, REQUESTS, STORE
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in Head._fields]
 # FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
@@ -26,6 +28,34 @@ _UPDATE: Final = (
     update(ENDPOINTS)
     .where(ENDPOINTS.c.endpoint == bindparam("name"))
     .values({column.name: bindparam(column.name) for column in ENDPOINTS.c if column.name != "endpoint"})
+)
+_OLD: Final = [column.name for column in HISTORY.c]
+# Within the database: what is replaced is there already.
+_REPLACED: Final = insert(HISTORY).from_select(
+    _OLD,
+    select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))),
+)
+_ALL_REPLACED: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
+_RENEW: Final = (
+    update(ENDPOINTS)
+    .where(ENDPOINTS.c.endpoint == bindparam("name"))
+    .values({name: bindparam(name) for name in ("sequence", "version", "changed_ms")})
+)
+_SUPERSEDED: Final = insert(HISTORY)
+_PRUNE: Final = delete(HISTORY).where(
+    HISTORY.c.endpoint == bindparam("name"),
+    HISTORY.c.version
+    <= select(HISTORY.c.version)
+    .where(HISTORY.c.endpoint == bindparam("name"))
+    .order_by(HISTORY.c.version.desc())
+    .limit(1)
+    .offset(bindparam("keep"))
+    .scalar_subquery(),
+)
+_OLDEST: Final = select(HISTORY.c.sequence, HISTORY.c.changed_ms).order_by(HISTORY.c.sequence).limit(EXPIRED).subquery()
+# One by one: of "all up to a number" PostgreSQL expects a third of the table, and plans for that.
+_EXPIRE: Final = delete(HISTORY).where(
+    HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
 )
 _REMEMBER: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
@@ -48,7 +78,14 @@ async def changed_since(connection: AsyncConnection, position: int) -> list[Head
 
 
 async def execute(
-    connection: AsyncConnection, writes: Sequence[Write], *, known: int, count: int, max_endpoints: int, now_ms: int
+    connection: AsyncConnection,
+    writes: Sequence[Write],
+    *,
+    known: int,
+    count: int,
+    max_endpoints: int,
+    now_ms: int,
+    history: bool = True,
 ) -> tuple[Plan, list[Head]]:
     """Do ``writes`` on a connection with an open transaction; the caller commits.
 
@@ -59,12 +96,16 @@ async def execute(
         count: endpoints that the store holds.
         max_endpoints: how many it may hold.
         now_ms: the time of acceptance.
+        history: whether versions that are replaced are kept.
 
     Returns:
         The plan that was written, and the heads beyond ``known`` that were committed without the caller's knowledge
         (a commit whose answer was lost).
+
+    Raises:
+        StoreReplaced: the store is behind ``known``.
     """
-    sequence = (await connection.execute(_COUNTER)).scalar_one()
+    sequence = await _counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
     names = {name for write in writes for name in write.endpoints}
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
@@ -76,10 +117,28 @@ async def execute(
             remembered[key] = Remembered(digest, answer)
     basis = Basis(heads, remembered, sequence, count, max_endpoints, now_ms)
     planned = plan(writes, basis)
+    if history:
+        await _keep_replaced(connection, planned)
     await _write(connection, planned, heads.keys(), now_ms)
     if planned.sequence > sequence:
         await connection.execute(_COUNT, {"reached": planned.sequence})
     return planned, missed
+
+
+async def _counter(connection: AsyncConnection, known: int) -> int:
+    """The counter, locked. Raises StoreReplaced when it has been further."""
+    sequence: int = (await connection.execute(_COUNTER)).scalar_one()
+    if sequence < known:
+        raise StoreReplaced(f"the store was at {known} and is at {sequence}")
+    return sequence
+
+
+async def _keep_replaced(connection: AsyncConnection, planned: Plan) -> None:
+    if planned.replaced:
+        await connection.execute(_REPLACED, {"names": sorted(planned.replaced)})
+    if planned.superseded:
+        rows = [{**head._asdict(), "content": content} for head, content in planned.superseded]
+        await connection.execute(_SUPERSEDED, [{name: row[name] for name in _OLD} for row in rows])
 
 
 async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_ms: int) -> None:  # noqa: ANN401
@@ -125,7 +184,34 @@ async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_mos
     await connection.execute(_FORGET, {"before": before_ms, "at_most": at_most})
 
 
+async def count_old(connection: AsyncConnection) -> dict[str, int]:
+    """How many old versions each endpoint has."""
+    found = await connection.execute(select(HISTORY.c.endpoint, func.count()).group_by(HISTORY.c.endpoint))
+    return {row[0]: row[1] for row in found}
+
+
+async def prune(connection: AsyncConnection, endpoints: Sequence[str], keep: int) -> None:
+    """Delete all but the newest ``keep`` old versions of some endpoints."""
+    await connection.execute(_PRUNE, [{"name": endpoint, "keep": keep} for endpoint in endpoints])
+
+
+async def expire(connection: AsyncConnection, before_ms: int) -> None:
+    """Delete old versions that were accepted before then: some of the oldest, if there are many."""
+    await connection.execute(_EXPIRE, {"before": before_ms})
+
+
+async def keep_all(connection: AsyncConnection) -> None:
+    """Put the current version of every endpoint into the history."""
+    await connection.execute(_ALL_REPLACED)
+
+
+async def renew(connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Give endpoints (``name``) another ``sequence``, ``version`` and ``changed_ms``, without other data."""
+    await connection.execute(_RENEW, rows)
+
+
 async def probe(connection: AsyncConnection, position: int) -> list[Head]:
     """Write something that changes nothing, to see whether the store can; returns what :func:`changed_since` does."""
+    await _counter(connection, position)
     await connection.execute(update(STORE).values(sequence=STORE.c.sequence))
     return await changed_since(connection, position)

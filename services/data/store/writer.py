@@ -2,28 +2,30 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import Clock
-from services.data.errors import DataError, Unavailable
+from services.data.errors import DataError, StoreInUse, Unavailable
 from services.data.store import transaction
 from services.data.store.cursor import Cursor
+from services.data.store.database import ERRORS, Database, reason
+from services.data.store.history import HistoryLimits, Retention
 from services.data.store.plan import Accepted, Plan, Write
 from services.data.store.state import State
 
 MAX_GROUP: Final = 400
 """Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
 FORGET_EVERY: Final = 64
-"""Groups between two looks for Idempotency-Keys that have expired."""
+"""Groups between two looks for Idempotency-Keys and old versions that have expired."""
 KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
 RETRY_AFTER_S: Final = 2
+LOOK_EVERY_S: Final = 2.0
+"""Between two looks of a writer with nothing to do whether the database is still there and its own."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -54,6 +56,7 @@ class WriterLimits:
     max_endpoints: int = 50_000
     max_keys: int = 20_000
     probe_every_s: float = 1.0
+    history: HistoryLimits = field(default_factory=HistoryLimits)
 
 
 @dataclass(slots=True)
@@ -64,11 +67,12 @@ class Writer:
     writer then tries again once a second by itself, so that the store is back when its disk or lock is.
     """
 
-    engine: AsyncEngine
+    database: Database
     state: State
     clock: Clock
     limits: WriterLimits
     committed: Callable[[Plan], None]
+    retention: Retention
     counts: Counts = field(default_factory=Counts)
     failure: str | None = None
     _cursor: Cursor | None = None
@@ -101,7 +105,21 @@ class Writer:
         return await waiting.answer
 
     async def run(self) -> None:
-        """Commit until :meth:`close`; what is queued by then is still committed."""
+        """Commit until :meth:`close`; what is queued by then is still committed.
+
+        Raises:
+            StoreInUse: another process has the database now, or it was replaced (``StoreReplaced``). Nothing more is
+                committed, and nothing more is taken.
+        """
+        try:
+            await self._run()
+        except StoreInUse as error:
+            self._closing, self.failure = True, str(error)
+            for waiting in self._drain():
+                _settle(waiting, Unavailable(str(error), RETRY_AFTER_S))
+            raise
+
+    async def _run(self) -> None:
         while self._queue or not self._closing or (self._cursor is not None and self.failure is None):
             group = self._group()
             if group:
@@ -112,8 +130,8 @@ class Writer:
                 await self._wait(self.limits.probe_every_s)
                 if not self._queue and not self._closing:
                     await self._probe()
-            else:
-                await self._wait(None)
+            elif await self._idle():
+                await self._look()
 
     def keep_cursor(self, cursor: Cursor) -> None:
         """Write the publisher's cursor with the next group, or by itself when there is none."""
@@ -124,6 +142,11 @@ class Writer:
         """Take no more requests and let :meth:`run` end."""
         self._closing = True
         self._wake.set()
+
+    async def _idle(self) -> bool:
+        """Wait for something to do; whether there is still nothing, and it is time to look after the database."""
+        await self._wait(LOOK_EVERY_S)
+        return not self._queue and not self._closing and self._cursor is None
 
     async def _wait(self, seconds: float | None) -> None:
         if self._queue or self._closing or (self._cursor is not None and self.failure is None):
@@ -150,7 +173,11 @@ class Writer:
     async def _commit(self, group: list[_Waiting]) -> None:
         try:
             planned = await self._transact([waiting.write for waiting in group])
-        except (SQLAlchemyError, OSError) as error:
+        except StoreInUse as error:
+            for waiting in group:
+                _settle(waiting, Unavailable(str(error), RETRY_AFTER_S))
+            raise
+        except ERRORS as error:
             refusal = self._failed(error)
             # Whoever came meanwhile has waited as long for the same disk or lock.
             for waiting in (*group, *self._drain()):
@@ -166,7 +193,7 @@ class Writer:
 
     async def _transact(self, writes: list[Write]) -> Plan:
         now_ms = self.clock.wall_ms()
-        async with self._connection() as connection:
+        async with self.database.writing() as connection:
             planned, missed = await transaction.execute(
                 connection,
                 writes,
@@ -174,8 +201,12 @@ class Writer:
                 count=len(self.state.heads),
                 max_endpoints=self.limits.max_endpoints,
                 now_ms=now_ms,
+                history=self.limits.history.old > 0,
             )
-            if planned.requests:
+            pruned: list[str] = []
+            if planned.heads:
+                pruned = await self._prune(connection)
+            if planned.heads or planned.requests:
                 await self._forget_sometimes(connection, now_ms)
             if planned.heads or planned.requests:
                 kept = self._cursor
@@ -186,22 +217,20 @@ class Writer:
                 self._kept(kept)
         if planned.heads or planned.requests:
             self._works()
+        self.retention.pruned(pruned)
+        if self.limits.history.old:
+            self.retention.added([*planned.replaced, *(head.endpoint for head, _ in planned.superseded)])
         self.committed(planned)
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
         self.counts.changes += self.state.apply([*missed, *heads])
         self.counts.unchanged += planned.unchanged
         return planned
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection]:
-        """The writer's connection; after an error the next transaction begins on a new one."""
-        async with self.engine.connect() as connection:
-            try:
-                yield connection
-            except BaseException:
-                # Whatever state SQLite left it in.
-                await connection.invalidate()
-                raise
+    async def _prune(self, connection: AsyncConnection) -> list[str]:
+        due = self.retention.due()
+        if due:
+            await transaction.prune(connection, due, self.limits.history.old)
+        return due
 
     async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int) -> None:
         self._until_forget -= 1
@@ -209,13 +238,14 @@ class Writer:
             self._until_forget = FORGET_EVERY
             before_ms = now_ms - KEY_LIFETIME_MS
             await transaction.forget_requests(connection, before_ms=before_ms, at_most=self.limits.max_keys)
+            await transaction.expire(connection, self.limits.history.oldest_ms(now_ms))
 
     async def _write_cursor(self, kept: Cursor) -> None:
         try:
-            async with self._connection() as connection:
+            async with self.database.writing() as connection:
                 await transaction.keep_cursor(connection, kept)
                 await connection.commit()
-        except (SQLAlchemyError, OSError) as error:
+        except ERRORS as error:
             self._failed(error)
         else:
             self._kept(kept)
@@ -225,12 +255,19 @@ class Writer:
         if self._cursor is cursor:
             self._cursor = None
 
+    async def _look(self) -> None:
+        """Whether the database is still there, and still ours."""
+        try:
+            await self.database.look()
+        except ERRORS as error:
+            self._failed(error)
+
     async def _probe(self) -> None:
         try:
-            async with self._connection() as connection:
+            async with self.database.writing() as connection:
                 missed = await transaction.probe(connection, self.state.changes.sequence)
                 await connection.commit()
-        except (SQLAlchemyError, OSError) as error:
+        except ERRORS as error:
             self._failed(error)
         else:
             self._works()
@@ -243,11 +280,11 @@ class Writer:
 
     def _failed(self, error: Exception) -> Unavailable:
         self.counts.failures += 1
-        reason = _reason(error)
-        if reason != self.failure:
-            _logger.error("the store cannot commit", reason=reason)
-            self.failure = reason
-        return Unavailable(f"the store cannot commit now: {reason}; nothing was stored", RETRY_AFTER_S)
+        said = reason(error)
+        if said != self.failure:
+            _logger.error("the store cannot commit", reason=said)
+            self.failure = said
+        return Unavailable(f"the store cannot commit now: {said}; nothing was stored", RETRY_AFTER_S)
 
     def _drain(self) -> list[_Waiting]:
         drained, self._queue, self._queued_bytes = list(self._queue), deque(), 0
@@ -261,9 +298,3 @@ def _settle(waiting: _Waiting, outcome: list[Accepted] | DataError) -> None:
         waiting.answer.set_exception(outcome)
     else:
         waiting.answer.set_result(outcome)
-
-
-def _reason(error: Exception) -> str:
-    # The statement and its parameters, which SQLAlchemy adds, are neither for clients nor for logs.
-    text = str(error.orig) if isinstance(error, DBAPIError) else type(error).__name__
-    return text.partition("\n")[0][:200]

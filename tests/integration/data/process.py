@@ -15,6 +15,8 @@ import orjson
 from diem.process.auth import SharedKey
 
 ROOT = Path(__file__).parents[3]
+DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0"}
+"""``DIEM_DATA_*`` of every process that does not say otherwise."""
 HOUR = "2026-01-01T00:00:00Z"
 
 
@@ -70,15 +72,20 @@ class DataProcess:
 
 
 async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataProcess:
-    """Start a Data Service without waiting for it; ``settings`` are ``DIEM_DATA_*``, ``config`` its diem.toml."""
+    """Start a Data Service without waiting for it.
+
+    ``config`` is its diem.toml, ``settings`` are ``DIEM_DATA_*``, or have their whole name.
+    """
     state_dir.mkdir(exist_ok=True)
     for name in ("internal.key", "write.key"):
         SharedKey.create(state_dir / name)
     file = state_dir / "diem.toml"
     file.write_text(config)
-    own = {"PORT": "0", "INTERNAL_PORT": "0", "CONFIG": str(file)} | settings
+    own = DEFAULTS | {"CONFIG": str(file)} | settings
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
-    environment |= {"DIEM_STATE_DIR": str(state_dir)} | {f"DIEM_DATA_{name}": value for name, value in own.items()}
+    environment |= {"DIEM_STATE_DIR": str(state_dir)} | {
+        name if name.startswith("DIEM_") else f"DIEM_DATA_{name}": value for name, value in own.items()
+    }
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -6,8 +6,11 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.data.process import DataProcess, bulk, serving
+
+pytestmark = pytest.mark.usefixtures("any_database")
 
 
 async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict[str, tuple[int, float]]) -> None:

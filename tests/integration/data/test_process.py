@@ -17,6 +17,8 @@ from diem.links.http import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
 
+pytestmark = pytest.mark.usefixtures("any_database")
+
 TWO_MARKETS = """
 [[source]]
 type = "simulation"
@@ -132,7 +134,7 @@ async def test_a_store_that_is_in_use_ends_the_start_with_one_line(tmp_path: Pat
         second = await start(tmp_path / "state")
         assert await second.child.wait() == 1
         await second.end()
-        assert second.log[-1].endswith("data.db is in use by another process")
+        assert second.log[-1].endswith(" is in use by another process")
 
 
 async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """The group commit: what waits is committed together, bounded, and a store that fails says so and recovers."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -10,21 +9,23 @@ from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import KeyReused, Unavailable, WrongUnit
 from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, transaction, writer
+from tests.support.databases import Databases
 
 
 def dataset(endpoint: str, value: float = 1, unit: str = "MW") -> Dataset:
     return build(endpoint, unit, "PT1H", [Point(0, value)])
 
 
-async def open_store(path: Path, **limits: float) -> Store:
+async def open_store(databases: Databases, **limits: float) -> Store:
     writer = WriterLimits(probe_every_s=0.01, **limits)  # type: ignore[arg-type]
+    busy_s = 0.1 if databases.backend == "sqlite" else 5.0
     return await Store.open(
-        f"sqlite:///{path / 'd.db'}", clock=ManualClock(), limits=StoreLimits(busy_timeout_s=0.1, writer=writer)
+        databases.url(), clock=ManualClock(), limits=StoreLimits(busy_timeout_s=busy_s, writer=writer)
     )
 
 
-async def test_requests_that_wait_share_a_commit_and_are_answered_each(tmp_path: Path) -> None:
-    store = await open_store(tmp_path)
+async def test_requests_that_wait_share_a_commit_and_are_answered_each(databases: Databases) -> None:
+    store = await open_store(databases)
     async with store.serving():
         await store.put([dataset("/a")])
         commits = store.counts.commits
@@ -41,8 +42,8 @@ async def test_requests_that_wait_share_a_commit_and_are_answered_each(tmp_path:
     assert [change.endpoint for change in store.changes.after(1, 10)] == [b"/b", b"/c", b"/d"]
 
 
-async def test_listeners_hear_of_changes_after_they_were_applied(tmp_path: Path) -> None:
-    store = await open_store(tmp_path)
+async def test_listeners_hear_of_changes_after_they_were_applied(databases: Databases) -> None:
+    store = await open_store(databases)
     heard: list[int] = []
     forget = store.subscribe(lambda: heard.append(store.changes.sequence))
     async with store.serving():
@@ -53,8 +54,8 @@ async def test_listeners_hear_of_changes_after_they_were_applied(tmp_path: Path)
     assert heard == [2]
 
 
-async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(tmp_path: Path) -> None:
-    store = await open_store(tmp_path)
+async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(databases: Databases) -> None:
+    store = await open_store(databases)
     heard: list[int] = []
 
     def broken() -> None:
@@ -67,23 +68,23 @@ async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(tmp_
     assert heard == [1]
 
 
-async def test_the_queue_is_bounded_in_requests_and_bytes(tmp_path: Path) -> None:
-    store = await open_store(tmp_path, queued_requests=2)
+async def test_the_queue_is_bounded_in_requests_and_bytes(databases: Databases) -> None:
+    store = await open_store(databases, queued_requests=2)
     waiting = [asyncio.ensure_future(store.put([dataset(f"/{i}")])) for i in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="too many writes"):
         await store.put([dataset("/c")])
     async with store.serving():
         assert len(await asyncio.gather(*waiting)) == 2
-    small = await open_store(tmp_path, queued_bytes=10)
+    small = await open_store(databases, queued_bytes=10)
     with pytest.raises(Unavailable, match="too many writes"):
         await small.put([dataset("/c")])
     async with small.serving():
         pass
 
 
-async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_taken(tmp_path: Path) -> None:
-    store = await open_store(tmp_path)
+async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_taken(databases: Databases) -> None:
+    store = await open_store(databases)
     waiting = asyncio.ensure_future(store.put([dataset("/a")]))
     await asyncio.sleep(0)
     async with store.serving():
@@ -93,8 +94,8 @@ async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_take
         await store.put([dataset("/b")])
 
 
-async def test_a_request_whose_client_went_away_before_it_began_is_not_done(tmp_path: Path) -> None:
-    store = await open_store(tmp_path)
+async def test_a_request_whose_client_went_away_before_it_began_is_not_done(databases: Databases) -> None:
+    store = await open_store(databases)
     waiting = asyncio.ensure_future(store.put([dataset("/a")]))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -105,7 +106,7 @@ async def test_a_request_whose_client_went_away_before_it_began_is_not_done(tmp_
 
 
 async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = True
     real_execute, real_probe = transaction.execute, transaction.probe
@@ -124,7 +125,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
 
     monkeypatch.setattr(transaction, "execute", execute)
     monkeypatch.setattr(transaction, "probe", probe)
-    store = await open_store(tmp_path)
+    store = await open_store(databases)
     async with store.serving():
         with pytest.raises(Unavailable, match="disk is full") as caught:
             await store.put([dataset("/a")])
@@ -139,7 +140,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = transaction.execute
 
@@ -149,7 +150,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
         await connection.commit()  # type: ignore[attr-defined]
         raise OperationalError("COMMIT", {}, Exception("connection lost"))
 
-    store = await open_store(tmp_path)
+    store = await open_store(databases)
     async with store.serving():
         monkeypatch.setattr(transaction, "execute", execute_and_lose)
         with pytest.raises(Unavailable):
@@ -159,12 +160,12 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
         assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
 
 
-async def test_a_defect_is_not_answered_as_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_not_answered_as_an_outage(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     async def defect(*_args: object, **_kwargs: object) -> object:
         raise ZeroDivisionError
 
     real = transaction.execute
-    store = await open_store(tmp_path)
+    store = await open_store(databases)
     async with store.serving():
         monkeypatch.setattr(transaction, "execute", defect)
         with pytest.raises(ZeroDivisionError):
@@ -173,9 +174,9 @@ async def test_a_defect_is_not_answered_as_an_outage(tmp_path: Path, monkeypatch
         assert (await store.put([dataset("/a")]))[0].changed
 
 
-async def test_forgotten_keys_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forgotten_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "FORGET_EVERY", 0)
-    store = await open_store(tmp_path, max_keys=2)
+    store = await open_store(databases, max_keys=2)
     clock = store._writer.clock
     assert isinstance(clock, ManualClock)
     async with store.serving():

@@ -1,0 +1,76 @@
+"""The commands of `diem` for the store as a whole: `backup` and `restore`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.command_options import StateDirOption, attended
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR
+from diem.process import log
+from diem.process.clock import SystemClock
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DIEM_DATA_DATABASE_URL",
+        show_envvar=True,
+        help="The store; default: the state directory's. Passwords belong into the variable.",
+    ),
+]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command("backup")(backup_command)
+    cli.command("restore")(restore_command)
+
+
+def backup_command(
+    file: FileArgument, *, state_dir: StateDirOption = DEFAULT_STATE_DIR, database_url: DatabaseOption = None
+) -> int:
+    """Write everything that the store has to a file, also while it is in use."""
+    log.configure("error", "console")
+
+    async def work() -> None:
+        from services.data.store import backup  # noqa: PLC0415  # the database's library is for these commands alone
+
+        header, endpoints = await backup.backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
+        typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
+
+    return attended(work)
+
+
+def restore_command(
+    file: FileArgument,
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    database_url: DatabaseOption = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what the store has.")] = False,
+) -> int:
+    """Make a store of a backup: a new one, with a new version of every endpoint. The Data Service must be stopped."""
+    log.configure("error", "console")
+
+    async def work() -> None:
+        from services.data.store import MARK_FILE, backup  # noqa: PLC0415
+        from services.data.store.mark import MarkFile  # noqa: PLC0415
+
+        mark = MarkFile(StateDir(state_dir).path / MARK_FILE).read()
+        restored = await backup.restore(
+            _url(state_dir, database_url),
+            file,
+            SystemClock().wall_ms(),
+            replace=replace,
+            least_version=mark.version if mark is not None else 0,
+        )
+        typer.echo(
+            f"{restored.endpoints} endpoints are in store {restored.store}, with versions from {restored.version}"
+        )
+
+    return attended(work)
+
+
+def _url(state_dir: Path, given: str | None) -> str:
+    return given or f"sqlite:///{StateDir(state_dir).path / 'data.db'}"

@@ -1,0 +1,171 @@
+"""Everything that is particular to PostgreSQL: time-outs, durability, and that one session writes to a database.
+
+The writer's session holds an advisory lock for as long as it lives, and every transaction runs on that session: who has
+lost the session, and with it the lock, cannot commit. So connect to the server itself, or through a pooler that gives
+sessions and not transactions.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import asyncpg  # type: ignore[import-untyped]  # no type information is published for it
+from sqlalchemy import text
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from services.data.errors import StoreInUse
+
+READERS: Final = 4
+CLAIM_WITHIN_S: Final = 1.0
+LEISURE_S: Final = 600.0
+LOCK: Final = 0x4449454D
+"""First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
+_TAKE: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema()))")
+_AT_LEISURE: Final = text(f"SET LOCAL statement_timeout = {int(LEISURE_S * 1000)}")
+_CLAIMED: Final = "diem.claimed"
+_KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+"""A session whose machine has vanished ends, and lets go of the lock, within 11 s."""
+
+
+class PostgresDatabase:
+    """A database of a PostgreSQL server, in the schema that the user's search path begins with."""
+
+    def __init__(self, url: URL, timeout_s: float) -> None:
+        # The name and value that libpq, and so every other tool, has for it.
+        mode = url.query.get("sslmode")
+        url = url.difference_update_query(["sslmode"])
+        if mode is not None:
+            url = url.update_query_dict({"ssl": mode})
+        where = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
+        self.shown = where.render_as_string()
+        self._timeout_s = timeout_s
+        self._url = driver = url.set(drivername="postgresql+asyncpg")
+        self._writer = _engine(driver, timeout_s, {"synchronous_commit": "on", **_KEEPALIVE}, pool_size=1)
+        self._reader = _engine(
+            driver,
+            timeout_s,
+            {"default_transaction_read_only": "on"},
+            pool_size=READERS,
+            isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,
+        )
+
+    async def claim(self) -> None:
+        """Open the writer's session and take the lock.
+
+        The session of a process that was killed lives on until the server notices: it is waited for, for a second.
+        """
+        deadline = time.monotonic() + CLAIM_WITHIN_S
+        while True:
+            try:
+                return await self.look()
+            except StoreInUse:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.05)
+
+    @asynccontextmanager
+    async def writing(self, *, at_leisure: bool = False) -> AsyncIterator[AsyncConnection]:
+        """The session that holds the lock; a new one takes it first."""
+        limit_s = LEISURE_S if at_leisure else self._timeout_s
+        with _driver_errors():
+            try:
+                async with asyncio.timeout(limit_s), self._writer.connect() as connection:
+                    try:
+                        await self._hold(connection)
+                        if at_leisure:
+                            await connection.execute(_AT_LEISURE)
+                        yield connection
+                    except Exception:
+                        await _undo(connection)
+                        raise
+                    except BaseException:
+                        # In the middle of something: what the session does next is not known.
+                        await _cut(connection)
+                        raise
+            except TimeoutError:
+                raise TimeoutError(f"the database did not answer within {limit_s:g} s") from None
+
+    async def _hold(self, connection: AsyncConnection) -> None:
+        raw = await connection.get_raw_connection()
+        if _CLAIMED in raw.info:
+            return
+        taken = (await connection.execute(_TAKE, {"half": LOCK})).scalar_one()
+        if not taken:
+            raise StoreInUse(f"the store {self.shown} is in use by another process")
+        # The lock is the session's and not the transaction's.
+        await connection.commit()
+        raw.info[_CLAIMED] = True
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """One of the readers' connections."""
+        with _driver_errors():
+            async with asyncio.timeout(self._timeout_s), self._reader.connect() as connection:
+                yield connection
+
+    async def look(self) -> None:
+        """See whether the session and its lock are still there; else take the lock again."""
+        async with self.writing() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A session of its own in one transaction, which sees what was committed when it began."""
+        told = {"default_transaction_read_only": "on"}
+        engine = _engine(self._url, self._timeout_s, told, pool_size=1, isolation_level="REPEATABLE READ")
+        try:
+            with _driver_errors():
+                async with engine.connect() as connection:
+                    yield connection
+        finally:
+            await engine.dispose()
+
+    async def close(self) -> None:
+        """Close the connections; the lock goes with the writer's."""
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+
+def _engine(url: URL, timeout_s: float, told: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401
+    # The server gives up first, and says why; what is left of the time is for saying so.
+    ms = str(max(1, int(timeout_s * 800)))
+    settings = {"application_name": "diem", "statement_timeout": ms, "lock_timeout": ms, **told}
+    settings["idle_in_transaction_session_timeout"] = str(int(timeout_s * 2000))
+    arguments = {"timeout": timeout_s, "server_settings": settings}
+    return create_async_engine(url, connect_args=arguments, max_overflow=0, **options)
+
+
+async def _undo(connection: AsyncConnection) -> None:
+    """Go back, and keep the session with its lock: a stand-by shall not take over because a statement failed."""
+    if connection.invalidated or connection.closed:
+        return
+    try:
+        await connection.rollback()
+    except Exception:  # noqa: BLE001  # the session has ended meanwhile: what went wrong first is what is to be said
+        await _cut(connection)
+    except BaseException:
+        await _cut(connection)
+        raise
+
+
+async def _cut(connection: AsyncConnection) -> None:
+    if connection.invalidated or connection.closed:
+        return
+    driver = (await connection.get_raw_connection()).driver_connection
+    if isinstance(driver, asyncpg.Connection):
+        # Not closed in good order: a server that does not answer would hold that up too.
+        driver.terminate()
+    await connection.invalidate()
+
+
+@contextmanager
+def _driver_errors() -> Iterator[None]:
+    """What the driver raises while it connects, outside of what SQLAlchemy translates, as an OSError."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        raise OSError(str(error).partition("\n")[0]) from error

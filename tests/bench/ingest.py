@@ -1,0 +1,232 @@
+"""``make bench-ingest``: what accepting changes costs on SQLite and PostgreSQL, side by side, and how late the feed is.
+
+5,000 endpoints of 24 points, 1,000 changes a second in bulk writes of 50; stores with history and without take turns.
+CPU is that of the Data Service's process, and beside it that of PostgreSQL's. ``QUICK=1``: one short round.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import orjson
+import psutil
+import websockets
+from websockets.asyncio.client import connect
+
+from diem.protocol import feed
+from tests.bench.figures import Figure, Goal, figure
+from tests.bench.procfs import cost
+from tests.bench.report import Report
+from tests.integration.data.process import DataProcess, serving
+from tests.support import postgres
+from tests.support.postgres import Cluster, NoPostgres
+
+BUILD: Final = Path(__file__).parents[2] / "build" / "bench"
+QUICK: Final = bool(os.environ.get("QUICK"))
+ENDPOINTS, BATCH, RATE, POINTS = 5_000, 50, 1_000, 24
+ROUNDS, SECONDS = (1, 5.0) if QUICK else (5, 12.0)
+PASSES: Final = 2 if QUICK else 33
+"""Over all endpoints before: so many that what is accepted pushes out of the history as much."""
+AT_ONCE: Final = 4
+LATE_S: Final = 10.0
+BASE: Final = "sqlite"
+CPU_GOALS: Final = {"sqlite": 0.30, "postgresql": 0.45}
+P99_GOAL_MS: Final = 100.0
+HISTORY_GOAL: Final = 1.35
+
+
+@dataclass
+class Target:
+    """A Data Service with a store of its own, and what it was seen to do."""
+
+    name: str
+    process: DataProcess
+    cluster: Cluster | None
+    http: httpx.AsyncClient
+    turn: int = 0
+    late_ms: list[float] = field(default_factory=list)
+    """Of each record of the feed: from acceptance, which is its version, to here."""
+    seen: int = 0
+
+    def cpu(self) -> tuple[float, float]:
+        """CPU seconds so far: the service's, and the database server's."""
+        return cost(self.process.child.pid).cpu, 0.0 if self.cluster is None else _tree(self.cluster.pid)
+
+    async def put(self, batch: int) -> float:
+        """Change one batch of endpoints; returns how long it took, in milliseconds."""
+        self.turn += 1
+        began = time.perf_counter()
+        answer = await self.http.put("/v1/data", content=_body(batch, self.turn))
+        assert answer.status_code == 200, answer.text
+        assert all(one["changed"] for one in answer.json()["accepted"])
+        return (time.perf_counter() - began) * 1000
+
+    async def read(self) -> None:
+        """Follow the feed for ever."""
+        url = f"ws{self.process.internal.removeprefix('http')}/feed"
+        kind = websockets.Subprotocol(feed.SUBPROTOCOL)
+        async with connect(url, subprotocols=[kind], additional_headers=self.process.shared, max_size=None) as link:
+            await link.send(feed.encode(feed.Resume(None, {})), text=True)
+            async for message in link:
+                now = time.time() * 1000
+                if isinstance(message, bytes):
+                    records = list(feed.decode_batch(message).records)
+                    self.seen += len(records)
+                    self.late_ms += [now - record.version for record in records]
+
+
+def _tree(pid: int) -> float:
+    total = 0.0
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent = process.cpu_times()
+            total += spent.user + spent.system
+    return total
+
+
+def _body(batch: int, turn: int) -> bytes:
+    numbers = random.Random(turn)
+    points = [
+        {"time": f"2026-01-01T{hour:02d}:00:00Z", "value": round(numbers.uniform(0, 300), 2)} for hour in range(POINTS)
+    ]
+    names = [f"/ingest/{batch * BATCH + index:04}" for index in range(BATCH)]
+    return orjson.dumps(
+        {"datasets": [{"endpoint": name, "unit": "EUR/MWh", "resolution": "PT1H", "points": points} for name in names]}
+    )
+
+
+@contextlib.asynccontextmanager
+async def targets(folder: Path, cluster: Cluster | None) -> AsyncIterator[list[Target]]:
+    """The services, with every endpoint there and the histories full."""
+    wanted: list[tuple[str, Cluster | None]] = [(BASE, None), *([("postgresql", cluster)] if cluster else [])]
+    async with AsyncExitStack() as stack:
+        made = []
+        for name, server in wanted:
+            for versions, suffix in ((24, ""), (1, ", no history")):
+                place = folder / f"{name}-{versions}"
+                url = f"sqlite:///{place / 'data.db'}" if server is None else server.url(server.new_database())
+                told = {"DATABASE_URL": url, "HISTORY_VERSIONS": str(versions)}
+                process = await stack.enter_async_context(serving(place, **told))
+                http = httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=60)
+                http.headers["Content-Type"] = "application/json"
+                await stack.enter_async_context(http)
+                made.append(Target(name + suffix, process, server, http))
+        yield made
+
+
+async def fill(target: Target) -> None:
+    """Write every endpoint so many times, as fast as it goes; without history there is nothing to fill."""
+    batches = iter(list(range(ENDPOINTS // BATCH)) * (1 if "no history" in target.name else PASSES))
+
+    async def write() -> None:
+        for batch in batches:
+            await target.put(batch)
+
+    await asyncio.gather(*(write() for _ in range(AT_ONCE)))
+
+
+async def measure(target: Target) -> dict[str, float]:
+    """One round: changes at the rate, and what they cost."""
+    batches = random.Random(target.turn).sample(range(ENDPOINTS // BATCH), ENDPOINTS // BATCH)
+    count = int(SECONDS * RATE / BATCH)
+    target.late_ms.clear()
+    expected = target.seen + count * BATCH
+    loop = asyncio.get_running_loop()
+    before, start = target.cpu(), loop.time()
+    writes: list[asyncio.Task[float]] = []
+    for number in range(count):
+        # At its time, whether or not those before were answered.
+        await asyncio.sleep(start + number * BATCH / RATE - loop.time())
+        writes.append(asyncio.create_task(target.put(batches[number % len(batches)])))
+    answered = sorted(await asyncio.gather(*writes))
+    async with asyncio.timeout(LATE_S):
+        while target.seen < expected:
+            await asyncio.sleep(0.01)
+    elapsed = loop.time() - start
+    service, server = (after - spent for after, spent in zip(target.cpu(), before, strict=True))
+    late = sorted(target.late_ms)
+    thousands = count * BATCH / 1000
+    return {
+        "cpu_s": service / thousands,
+        "database_cpu_s": server / thousands,
+        "p50_ms": late[len(late) // 2],
+        "p99_ms": late[int(len(late) * 0.99)],
+        "answer_p99_ms": answered[int(len(answered) * 0.99)],
+        "changes_per_s": count * BATCH / elapsed,
+    }
+
+
+async def run(cluster: Cluster | None, folder: Path, report: Report) -> dict[str, dict[str, Figure]]:
+    """All figures of all stores."""
+    async with targets(folder, cluster) as all_:
+        reading = [asyncio.create_task(target.read()) for target in all_]
+        try:
+            for target in all_:
+                report.step(f"filling: {target.name}")
+                await fill(target)
+            rounds: dict[str, list[dict[str, float]]] = {target.name: [] for target in all_}
+            for number in range(ROUNDS):
+                for target in all_:
+                    report.step(f"round {number + 1}: {target.name}")
+                    rounds[target.name].append(await measure(target))
+        finally:
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+    return {name: {what: figure([one[what] for one in found]) for what in found[0]} for name, found in rounds.items()}
+
+
+def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
+    """What should hold."""
+    made = []
+    for name, bound in CPU_GOALS.items():
+        if name in figures:
+            of = figures[name]
+            made.append(Goal(f"{name}: the service's CPU for 1,000 changes", "s", bound, of["cpu_s"].median))
+            made.append(Goal(f"{name}: p99 from acceptance to the feed", "ms", P99_GOAL_MS, of["p99_ms"].median))
+            ratio = of["cpu_s"].median / figures[f"{name}, no history"]["cpu_s"].median
+            made.append(Goal(f"{name}: CPU with history, of that without", "x", HISTORY_GOAL, round(ratio, 3)))
+    return made
+
+
+def main() -> int:
+    """Measure, write build/bench/ingest.json and print the figures."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(postgres.running())
+        except NoPostgres as error:
+            print(error, file=sys.stderr)
+            cluster = None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diem-ingest-")))
+        report = stack.enter_context(Report((2 if cluster is None else 4) * (1 + ROUNDS)))
+        figures = asyncio.run(run(cluster, folder, report))
+        found = goals(figures)
+        report.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})
+        report.goals(found)
+    document: dict[str, Any] = {
+        "endpoints": ENDPOINTS,
+        "batch": BATCH,
+        "rate": RATE,
+        "points": POINTS,
+        "stores": figures,
+    }
+    document["goals"] = [one.as_json() for one in found]
+    path = BUILD / "ingest.json"
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    print(f"written: {path}")
+    return 0 if all(one.reached for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

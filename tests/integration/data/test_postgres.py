@@ -1,0 +1,204 @@
+"""What only PostgreSQL can do to a Data Service: sessions that end, locks of others, a server that hangs or is away."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import httpx
+import pytest
+
+from services.data.store.postgres import LOCK
+from tests.integration.data.process import DataProcess, bulk, serving, start, until
+from tests.support import postgres as support
+from tests.support.postgres import Cluster
+
+HOLDER = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+
+
+@pytest.fixture
+def database(postgres: Cluster) -> Iterator[str]:
+    name = postgres.new_database()
+    yield name
+    postgres.drop(name)
+
+
+@asynccontextmanager
+async def session(cluster: Cluster, database: str) -> AsyncIterator[Any]:
+    """A session of somebody else."""
+    connection = await asyncpg.connect(cluster.url(database))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def client(process: DataProcess) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=15)
+
+
+async def put_until(http: httpx.AsyncClient, body: dict[str, Any], status: int) -> httpx.Response:
+    async with asyncio.timeout(15):
+        while (answer := await http.put("/v1/data", json=body)).status_code != status:
+            await asyncio.sleep(0.05)
+    return answer
+
+
+async def test_a_locked_table_is_503_for_writes_alone_and_passes(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    async with (
+        serving(tmp_path, DATABASE_URL=postgres.url(database), BUSY_TIMEOUT="1") as process,
+        client(process) as http,
+        session(postgres, database) as other,
+    ):
+        assert (await http.put("/v1/data", json=bulk({"/a": 1, "/b": 1}))).status_code == 200
+        holder = postgres.sql(HOLDER)
+        async with other.transaction():
+            await other.execute("SELECT * FROM store FOR UPDATE")
+            writes = asyncio.gather(*(http.put("/v1/data", json=bulk({"/a": 2, f"/n{n}": 2})) for n in range(3)))
+            await asyncio.sleep(0.1)
+            assert (await http.get("/v1/data/b")).status_code == 200
+            assert not writes.done(), "a read waited for the lock"
+            for answer in await writes:
+                assert answer.status_code == 503
+                assert answer.headers["retry-after"] == "2"
+                assert answer.json()["code"] == "store_unavailable"
+                assert "timeout" in answer.json()["detail"]
+            await until(http, f"{process.internal}/readyz", 503)
+        await until(http, f"{process.internal}/readyz", 200)
+        assert postgres.sql(HOLDER) == holder, "a stand-by could have taken over"
+        assert (await http.get("/v1/data/n0")).status_code == 404
+        assert (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"][0]["changed"]
+
+
+async def test_a_session_that_was_ended_is_made_anew_with_the_lock(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, DATABASE_URL=postgres.url(database)) as process, client(process) as http:
+        versions = [(await http.put("/v1/data", json=bulk({"/a": 1}))).json()["accepted"][0]["version"]]
+        for value in (2, 3, 4):
+            assert postgres.cut(database) >= 1
+            answer = await put_until(http, bulk({"/a": value}), 200)
+            versions.append(answer.json()["accepted"][0]["version"])
+        assert versions == sorted(set(versions))
+        assert postgres.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") == ["1"]
+        # The readers' sessions were ended, too.
+        assert (await http.get("/v1/data/a", params={"version": versions[-2]})).status_code in {200, 503}
+        await until(http, "/v1/data/a", 200, params={"version": versions[-2]})
+
+
+async def test_a_process_that_lost_the_lock_to_another_one_ends(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, DATABASE_URL=postgres.url(database)) as process, session(postgres, database) as other:
+        async with client(process) as http:
+            assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        # In the queue for the lock before it is free: the process cannot have it back first.
+        waiting = asyncio.create_task(other.execute(f"SELECT pg_advisory_lock({LOCK}, hashtext('public'))"))
+        async with asyncio.timeout(10):
+            while postgres.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") != ["1"]:
+                await asyncio.sleep(0.02)
+        postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+        await waiting
+        # Nobody writes: it finds out by itself.
+        assert await asyncio.wait_for(process.child.wait(), 10) == 1
+        await process.end()
+        assert process.log[-1].endswith(" is in use by another process")
+
+
+async def test_a_stand_by_takes_over_when_the_server_ends_the_session_of_the_first(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    url = postgres.url(database)
+    async with serving(tmp_path / "one", DATABASE_URL=url) as first:
+        async with client(first) as http:
+            assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        second = await start(tmp_path / "two", STANDBY="true", DATABASE_URL=url)
+        try:
+            async with asyncio.timeout(20):
+                while not any("standing by" in line for line in second.log):
+                    await asyncio.sleep(0.02)
+            os.kill(first.child.pid, signal.SIGSTOP)  # it hangs; its session is ended by an administrator
+            postgres.cut(database)
+            await second.ready()
+            async with client(second) as http:
+                assert (await http.put("/v1/data", json=bulk({"/a": 2}))).status_code == 200
+            os.kill(first.child.pid, signal.SIGCONT)
+            assert await asyncio.wait_for(first.child.wait(), 15) == 1, "two processes write to one store"
+        finally:
+            await second.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    try:
+        with support.running() as cluster:
+            yield cluster
+    except support.NoPostgres as error:
+        pytest.skip(str(error))
+
+
+async def test_a_server_that_is_away_or_hangs_is_503_in_time_and_comes_back(
+    own_cluster: Cluster, tmp_path: Path
+) -> None:
+    url = own_cluster.url(own_cluster.new_database())
+    async with serving(tmp_path, DATABASE_URL=url, BUSY_TIMEOUT="2") as process, client(process) as http:
+        (first,) = (await http.put("/v1/data", json=bulk({"/a": 1}))).json()["accepted"]
+        own_cluster.stop()
+        await put_until(http, bulk({"/a": 2}), 503)
+        await until(http, f"{process.internal}/readyz", 503)
+        own_cluster.start()
+        await until(http, f"{process.internal}/readyz", 200)
+        (second,) = (await http.put("/v1/data", json=bulk({"/a": 3}))).json()["accepted"]
+        assert second["version"] > first["version"]
+        # A server all of whose processes hang answers nothing, not even a time-out.
+        hanging = _tree(own_cluster.pid)
+        for pid in hanging:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            answer = await http.put("/v1/data", json=bulk({"/a": 4}))
+            assert answer.status_code == 503
+            assert time.monotonic() - began < 5
+            assert "did not answer within 2 s" in answer.json()["detail"]
+        finally:
+            for pid in hanging:
+                os.kill(pid, signal.SIGCONT)
+        await until(http, f"{process.internal}/readyz", 200)
+        await put_until(http, bulk({"/a": 5}), 200)
+        assert (await http.get("/v1/data/a")).json()["points"][0]["value"] == 5
+        said = "\n".join(process.log) + (await http.get(f"{process.internal}/status", headers=process.shared)).text
+    assert "cannot commit" in said
+    assert support.PASSWORD not in said
+    assert url.split(":")[2].partition("@")[0] not in said
+
+
+def _tree(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+@pytest.mark.parametrize("change", ["password", "database", "port"])
+async def test_a_url_that_leads_nowhere_ends_the_start_with_one_line_without_the_password(
+    postgres: Cluster, database: str, tmp_path: Path, change: str
+) -> None:
+    url = postgres.url(database)
+    bad = {
+        "password": url.replace("%20tests", "%20others"),
+        "database": url + "x",
+        "port": url.replace(f":{postgres.port}/", ":1/"),
+    }[change]
+    process = await start(tmp_path, DATABASE_URL=bad)
+    assert await asyncio.wait_for(process.child.wait(), 20) == 1
+    await process.end()
+    (line,) = process.log
+    assert line.startswith("diem: the store postgresql://[removed]@127.0.0.1:")
+    assert "cannot be opened" in line
+    assert "of tests" not in line
+    assert "others" not in line

@@ -1,0 +1,87 @@
+"""The real process: backed up while it serves, restored as a new store, and not ready on a copy that was put back."""
+
+import shutil
+from pathlib import Path
+
+import httpx
+
+from services.data.store import MARK_FILE
+from services.data.store.backup import backup, restore
+from services.data.store.mark import MarkFile
+from tests.integration.data.process import DataProcess, bulk, serving, until
+from tests.support.databases import Databases
+from tests.support.running import until as become
+
+
+def client(process: DataProcess) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=process.url, headers=process.write)
+
+
+async def store_of(process: DataProcess) -> dict[str, object]:
+    async with httpx.AsyncClient() as http:
+        status: dict[str, object] = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+        return status
+
+
+def keep_copy(databases: Databases) -> None:
+    """As a snapshot of the disk, or pg_dump, would."""
+    if databases.cluster is None:
+        shutil.copytree(databases.file().parent, databases.file("copy").parent)
+    else:
+        databases.cluster.sql(f"CREATE DATABASE {databases.database()}_old TEMPLATE {databases.database()}")
+
+
+def put_copy_back(databases: Databases) -> None:
+    if databases.cluster is None:
+        shutil.rmtree(databases.file().parent)
+        shutil.copytree(databases.file("copy").parent, databases.file().parent)
+    else:
+        name = databases.database()
+        databases.cluster.drop(name)
+        databases.cluster.sql(f"ALTER DATABASE {name}_old RENAME TO {name}")
+
+
+async def test_a_copy_that_was_put_back_is_not_ready_until_it_is_made_a_new_store(
+    databases: Databases, tmp_path: Path
+) -> None:
+    state, url = tmp_path / "state", databases.url()
+    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+        assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        await process.end()
+    keep_copy(databases)
+    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+        (newest,) = (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"]
+        before = await store_of(process)
+        # A kill leaves the mark of the last second: it is enough that this change is in it.
+        await become(lambda: (mark := MarkFile(state / MARK_FILE).read()) is not None and mark.sequence == 2)
+    put_copy_back(databases)
+    async with serving(state, DATABASE_URL=url) as process, httpx.AsyncClient() as http:
+        await until(http, f"{process.internal}/readyz", 503)
+        said = (await http.get(f"{process.internal}/readyz")).text
+        assert "older copy of itself (it has been at position 2)" in said
+        # What is there can be saved meanwhile.
+        await backup(url, tmp_path / "file", 0)
+        await process.end()
+    mark = MarkFile(state / MARK_FILE).read()
+    assert mark is not None
+    assert mark.version == newest["version"]
+    await restore(url, tmp_path / "file", 0, replace=True, least_version=mark.version)
+    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+        assert (await http.get(f"{process.internal}/readyz")).status_code == 200
+        found = (await http.get("/v1/data/a")).json()
+        assert found["points"][0]["value"] == 1
+        assert found["version"] > newest["version"]
+        assert (await store_of(process))["store"] != before["store"]
+
+
+async def test_a_file_that_is_put_back_under_a_running_process_ends_it(tmp_path: Path) -> None:
+    live, copy = tmp_path / "data.db", tmp_path / "copy.db"
+    async with serving(tmp_path / "state", DATABASE_URL=f"sqlite:///{live}") as process:
+        async with client(process) as http:
+            assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        shutil.copy(live, copy)
+        copy.replace(live)
+        # Nobody writes: it finds out by itself, before what it writes goes to a file that has no name any more.
+        assert await process.child.wait() == 1
+        await process.end()
+        assert process.log[-1].endswith(f"the file {live} is another one: it was replaced while it was in use")

@@ -1,0 +1,64 @@
+"""Both databases of the store behind one fixture: a test that takes it runs once on each."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgres import Cluster
+
+BACKENDS = ("sqlite", "postgresql")
+
+
+class Databases:
+    """Empty databases by names: the same name is the same database for the length of a test."""
+
+    def __init__(self, directory: Path, cluster: Cluster | None) -> None:
+        self._directory = directory
+        self.cluster = cluster
+        self._made: dict[str, str] = {}
+
+    @property
+    def backend(self) -> str:
+        return "sqlite" if self.cluster is None else "postgresql"
+
+    def url(self, name: str = "data") -> str:
+        """The URL of a database, which is made if there is none of this name."""
+        if self.cluster is None:
+            return f"sqlite:///{self.file(name)}"
+        return self.cluster.url(self.database(name))
+
+    def file(self, name: str = "data") -> Path:
+        """SQLite's file."""
+        return self._directory / name / "data.db"
+
+    def database(self, name: str = "data") -> str:
+        """What PostgreSQL calls it."""
+        assert self.cluster is not None
+        if name not in self._made:
+            self._made[name] = self.cluster.new_database()
+        return self._made[name]
+
+    def rows(self, sql: str, name: str = "data") -> list[str]:
+        """What another program sees in a database now: a text for each row, with | between its columns."""
+        if self.cluster is not None:
+            return self.cluster.sql(sql, self.database(name))
+        with contextlib.closing(sqlite3.connect(self.file(name), isolation_level=None)) as connection:
+            return ["|".join(map(str, row)) for row in connection.execute(sql)]
+
+    def close(self) -> None:
+        """Remove what PostgreSQL has."""
+        if self.cluster is not None:
+            for database in self._made.values():
+                self.cluster.drop(database)
+
+
+@pytest.fixture(params=BACKENDS)
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databases]:
+    """Where a store may be kept; the test runs on SQLite and on PostgreSQL."""
+    cluster = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+    made = Databases(tmp_path / "databases", cluster)
+    yield made
+    made.close()

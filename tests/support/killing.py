@@ -1,0 +1,129 @@
+"""Kills a Data Service at random moments while it takes writes, and holds what it then has against what it accepted."""
+
+import asyncio
+import contextlib
+import random
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from tests.integration.data.process import DataProcess, bulk, serving
+
+WRITERS = 4
+NAMES = 25
+"""Endpoints of one writer: those of one request."""
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Ledger:
+    """What was accepted, over all lives of the process. A writer sends a greater value with every request."""
+
+    accepted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The last accepted version of each endpoint with its value."""
+    attempted: dict[str, int] = field(default_factory=dict)
+    """The last value that was sent, accepted or not."""
+    values: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What each version that was ever seen is."""
+    answers: int = 0
+    kills: int = 0
+    in_doubt: int = 0
+    """Changes that were found although their answer was lost."""
+
+    def saw(self, endpoint: str, version: int, value: int) -> None:
+        """A version of an endpoint has this value. Raises ``Broken`` if it had another one before."""
+        if self.values.setdefault((endpoint, version), value) != value:
+            raise Broken(f"version {version} of {endpoint} was {self.values[endpoint, version]} and is {value}")
+
+    def accept(self, endpoint: str, version: int, value: int) -> None:
+        """A change was answered."""
+        if version <= self.accepted.get(endpoint, (0, 0))[0]:
+            raise Broken(f"{endpoint} had version {self.accepted[endpoint][0]} and was given {version}")
+        self.saw(endpoint, version, value)
+        self.accepted[endpoint] = (version, value)
+
+    def found(self, endpoint: str, version: int, value: int) -> None:
+        """This is what the store has after a restart."""
+        self.saw(endpoint, version, value)
+        last, known = self.accepted.get(endpoint, (0, 0))
+        if (version, value) == (last, known):
+            return
+        if version < last or not known < value <= self.attempted[endpoint]:
+            raise Broken(f"{endpoint} had {known} as version {last} and has {value} as version {version}")
+        self.in_doubt += 1
+        self.accepted[endpoint] = (version, value)
+
+
+async def kill_again_and_again(state: Path, kills: int, seed: int, **settings: str) -> Ledger:
+    """Start, write, kill, and look, so many times. Raises ``Broken``."""
+    moments = random.Random(seed)
+    ledger = Ledger()
+    for _ in range(kills):
+        async with serving(state, **settings) as process:
+            await _compare(process, ledger)
+            writers = [asyncio.create_task(_write(process, number, ledger)) for number in range(WRITERS)]
+            before = ledger.answers
+            async with asyncio.timeout(20):  # at any moment, but under load
+                while ledger.answers < before + WRITERS:
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(moments.uniform(0, 0.25))
+            await process.end(signal.SIGKILL)
+            await asyncio.gather(*writers)
+            ledger.kills += 1
+    async with serving(state, **settings) as process:
+        await _compare(process, ledger)
+    return ledger
+
+
+async def _write(process: DataProcess, writer: int, ledger: Ledger) -> None:
+    names = [f"/w{writer}/e{number}" for number in range(NAMES)]
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                value = ledger.attempted.get(names[0], 0) + 1
+                ledger.attempted.update(dict.fromkeys(names, value))
+                answer = await http.put("/v1/data", json=bulk(dict.fromkeys(names, value)))
+                if answer.status_code != 200:
+                    raise Broken(answer.text)
+                for one in answer.json()["accepted"]:
+                    ledger.accept(one["endpoint"], one["version"], value)
+                ledger.answers += 1
+
+
+async def _compare(process: DataProcess, ledger: Ledger) -> None:
+    async with httpx.AsyncClient(base_url=process.url) as http:
+        listed = {one["endpoint"] for one in (await http.get("/v1/endpoints")).json()["endpoints"]}
+        if missing := ledger.accepted.keys() - listed:
+            raise Broken(f"{min(missing)} is gone")
+        for writer in range(WRITERS):
+            seen = {name: await _read(http, name) for name in listed if name.startswith(f"/w{writer}/")}
+            if len({value for _, value in seen.values()}) > 1:
+                raise Broken("a request was stored in part")
+            for endpoint, (version, value) in seen.items():
+                ledger.found(endpoint, version, value)
+            if seen:
+                await _look_back(http, min(seen), ledger)
+
+
+async def _read(http: httpx.AsyncClient, endpoint: str, **query: int) -> tuple[int, int]:
+    body = (await http.get(f"/v1/data{endpoint}", params=query)).json()
+    return body["version"], body["points"][0]["value"]
+
+
+async def _look_back(http: httpx.AsyncClient, endpoint: str, ledger: Ledger) -> None:
+    """What the history has is what was accepted, and nothing between is missing."""
+    kept = (await http.get(f"/v1/history{endpoint}")).json()["versions"]
+    values = []
+    for each in kept[:5]:
+        version, value = await _read(http, endpoint, version=each["version"])
+        ledger.saw(endpoint, version, value)
+        values.append(value)
+    oldest = min(each["version"] for each in kept)
+    for (name, version), value in ledger.values.items():
+        if name == endpoint and version >= oldest and version not in {each["version"] for each in kept}:
+            raise Broken(f"version {version} of {endpoint} ({value}) is not in its history")

@@ -1,0 +1,195 @@
+"""A real PostgreSQL for tests: one cluster for a whole run, and an empty database for whoever asks for one."""
+
+import contextlib
+import ctypes
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_port
+
+USER = "diem"
+PASSWORD = "p%w/d: of tests"
+START_WITHIN_S = 60.0
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+class NoPostgres(Exception):
+    """PostgreSQL's programs are not here."""
+
+    def __str__(self) -> str:
+        return "No PostgreSQL here: run deploy/postgres.sh as root (on Debian: apt install postgresql)"
+
+
+def programs() -> Path:
+    """The directory of PostgreSQL's programs, the newest if there are several. Raises ``NoPostgres``."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    # Debian keeps all but the clients' programs out of the path.
+    kept = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if not kept:
+        raise NoPostgres
+    return max(kept, key=lambda path: float(path.parent.name))
+
+
+class Cluster:
+    """A cluster in a directory of its own, on a free port of this machine, safe from power cuts as in production."""
+
+    def __init__(self, bin_: Path) -> None:
+        self._bin = bin_
+        # It refuses to be root.
+        self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+        self.directory = Path(tempfile.mkdtemp(prefix="diem-postgres-"))
+        self.port = free_port()
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def make(self) -> None:
+        """Make the cluster."""
+        password = self.directory / "password"
+        password.write_text(PASSWORD + "\n")
+        if self._user is not None:
+            for path in (self.directory, password):
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+        options = [
+            "--auth=scram-sha-256",
+            f"--username={USER}",
+            f"--pwfile={password}",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]
+        made = self._start("initdb", "-D", str(self.data), *options, stdout=subprocess.PIPE)
+        output = made.communicate()[0]
+        if made.returncode:
+            raise RuntimeError(f"initdb failed: {output.decode()[-2000:]}")
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    def start(self) -> None:
+        """Start the server and wait until it takes sessions."""
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.directory),
+            "fsync": "on",
+            "max_connections": "60",
+            "shared_buffers": "64MB",
+        }
+        told = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        log = (self.directory / "log").open("ab")
+        with log:
+            self._server = self._start("postgres", "-D", str(self.data), "-p", str(self.port), *told, stdout=log)
+        deadline = time.monotonic() + START_WITHIN_S
+        while self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).returncode:
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self.directory / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    @property
+    def pid(self) -> int:
+        assert self._server is not None
+        return self._server.pid
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT is its fast shutdown."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.send_signal(number)
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                server.send_signal(signal.SIGQUIT)
+                server.wait(30)
+
+    def remove(self) -> None:
+        """Stop it, and remove everything."""
+        self.stop()
+        shutil.rmtree(self.directory)
+
+    def sql(self, statement: str, database: str = "postgres") -> list[str]:
+        """Run statements; the rows as psql prints them."""
+        done = self._run("psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(database), "-c", statement)
+        if done.returncode:
+            raise RuntimeError(done.stderr.decode())
+        return done.stdout.decode().splitlines()
+
+    def dsn(self, database: str) -> str:
+        """How PostgreSQL's own programs reach it."""
+        return f"host=127.0.0.1 port={self.port} user={USER} password='{PASSWORD}' dbname={database}"
+
+    def url(self, database: str) -> str:
+        """How the store reaches it; the password has what an URL must escape."""
+        quoted = "".join(f"%{ord(c):02X}" if not c.isalnum() else c for c in PASSWORD)
+        return f"postgresql://{USER}:{quoted}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """Make an empty database; returns its name."""
+        name = f"t{secrets.token_hex(6)}"
+        self.sql(f"CREATE DATABASE {name}")
+        return name
+
+    def drop(self, database: str) -> None:
+        """Remove a database, whoever is connected to it."""
+        self.sql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+
+    def cut(self, database: str) -> int:
+        """End every session of a database, as an administrator does; returns how many there were."""
+        which = f"datname = '{database}'"
+        found = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {which}")  # noqa: S608  # ours
+        return len(found)
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([self._bin / program, *arguments], capture_output=True, check=False, timeout=60)
+
+    def _start(self, program: str, *arguments: str, stdout: object) -> subprocess.Popen[bytes]:
+        command = [str(self._bin / program), *arguments]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        options = {"stdout": stdout, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL, "env": environment}
+        who = {} if self._user is None else {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+        return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+            command,
+            cwd=self.directory,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  # one system call, after the change of user
+            **options,
+            **who,
+        )
+
+
+def _end_with_parent() -> None:
+    # A run that is killed leaves no server behind.
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Cluster]:
+    """A cluster that runs while this is open. Raises ``NoPostgres``."""
+    cluster = Cluster(programs())
+    try:
+        cluster.make()
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """One cluster, started when the first test asks for it. Do not stop it: others use it."""
+    try:
+        programs()
+    except NoPostgres as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"the run is the one that must have PostgreSQL: {error}")
+        pytest.skip(str(error))
+    with running() as cluster:
+        yield cluster

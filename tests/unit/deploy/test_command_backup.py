@@ -1,0 +1,92 @@
+"""`diem backup` and `diem restore` as a person runs them: the store of the state directory, or one that is named."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import cli
+from services.data.datasets import Point, build
+from services.data.store import MARK_FILE, Store
+from services.data.store.mark import Mark, MarkFile
+
+Diem = Callable[..., int]
+
+
+@pytest.fixture
+def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Diem:
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["diem", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.app()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code
+
+    return call
+
+
+def write(url: str, value: float) -> Store:
+    async def work() -> Store:
+        store = await Store.open(url)
+        async with store.serving():
+            await store.put([build("/a", "MW", "PT1H", [Point(0, value)])])
+        return store
+
+    return asyncio.run(work())
+
+
+def read(url: str) -> tuple[Store, bytes]:
+    async def work() -> tuple[Store, bytes]:
+        store = await Store.open(url)
+        async with store.serving():
+            return store, (await store.read("/a")).content
+
+    return asyncio.run(work())
+
+
+def test_the_store_of_the_state_directory_is_saved_and_put_back(
+    diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / '.diem' / 'data.db'}"
+    store = write(url, 1)
+    assert diem("backup", "file") == 0
+    assert f"1 endpoints at position 1 of store {store.id} are in file" in capsys.readouterr().out
+    write(url, 2)
+    assert diem("restore", "file") == 1
+    assert "has 1 endpoints: say --replace" in capsys.readouterr().err
+    # Versions that the store had when it was lost are beyond all clocks here.
+    MarkFile(tmp_path / ".diem" / MARK_FILE).write(Mark(store.id, 9, 10**15))
+    assert diem("restore", "file", "--replace") == 0
+    assert f"with versions from {10**15 + 1}" in capsys.readouterr().out
+    restored, content = read(url)
+    assert b'"value":1' in content
+    assert restored.id != store.id
+
+
+def test_a_store_elsewhere_is_named_by_its_url(
+    diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(f"sqlite:///{tmp_path / 'one.db'}", 7)
+    assert diem("backup", "file", "--database-url", f"sqlite:///{tmp_path / 'one.db'}") == 0
+    monkeypatch.setenv("DIEM_DATA_DATABASE_URL", f"sqlite:///{tmp_path / 'two.db'}")
+    assert diem("restore", "file") == 0
+    assert b'"value":7' in read(f"sqlite:///{tmp_path / 'two.db'}")[1]
+    monkeypatch.setenv("DIEM_DATA_DATABASE_URL", "postgresql://me:secret@127.0.0.1:1/db")
+    assert diem("backup", "file") == 1
+    said = capsys.readouterr().err
+    assert "diem: the backup of postgresql://[removed]@127.0.0.1:1/db failed: " in said
+    assert "secret" not in said
+
+
+def test_what_cannot_be_done_is_one_line(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("backup", "file") == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert diem("restore", "file") == 1
+    assert "file is no complete backup: there is no such file" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import typer
 
 from deploy.command_kafka import NoCluster, found, takes_kafka
 from deploy.command_options import StateDirOption
+from deploy.command_usage import usage_command
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import log
@@ -29,6 +30,7 @@ def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Turn recorded traffic into tables and statistics, with Spark.")
     group.command("run")(takes_kafka(run_command))
     group.command("status")(takes_kafka(status_command))
+    group.command("usage")(usage_command)
     cli.add_typer(group, name="pipeline")
 
 

@@ -4,7 +4,15 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy import command_autoplan, command_data, command_pipeline, command_plan, command_up
+from deploy import (
+    command_autoplan,
+    command_backup,
+    command_data,
+    command_keys,
+    command_pipeline,
+    command_plan,
+    command_up,
+)
 from deploy import run as processes
 from deploy.check import commands as check_commands
 from deploy.reference import config_lines
@@ -65,6 +73,8 @@ def run(
 
 
 command_data.register(cli)
+command_backup.register(cli)
+command_keys.register(cli)
 check_commands.register(cli)
 command_pipeline.register(cli)
 command_plan.register(cli)

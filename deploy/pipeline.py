@@ -6,15 +6,16 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
 from diem.errors import DiemError
-from metadata.jobs import behind, windows
+from metadata.jobs import behind, usage, windows
 from metadata.jobs.ingest import Batch, ingest
 from metadata.jobs.logs import read_offsets
 from metadata.jobs.scratch import scratch_folder
@@ -85,24 +86,41 @@ def _run(
     command = _java()
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
     jars = JARS.prepare() if kafka else ()
+    with _spark(terminal, command, jars, memory=memory, cores=cores) as spark:
+        if reading is not None:
+            with _shown(here, reading, terminal) as on_batch:
+                lines = ingest(spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove)
+            terminal.say(f"read {lines:,} lines of {reading.source.where}")
+        if wanted is not None:
+            window = wanted.window
+            if isinstance(window, int):
+                window = windows.last_window(spark, here, window)
+            with terminal.counting("computing statistics"):
+                folder = windows.compute(spark, here, window, wanted.name)
+            _say_statistics(folder, terminal)
+            return folder
+    return None
+
+
+def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, memory: str, cores: int) -> Path:
+    """Compute the usage report of the days from the first to the last one (UTC); returns its file.
+
+    Raises:
+        DiemError: as `run`.
+    """
+    try:
+        with _spark(terminal, _java(), (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
+            return usage.report(spark, here, *days)
+    except OSError as error:
+        raise NotStored(error) from error
+
+
+@contextmanager
+def _spark(terminal: Terminal, command: Path, jars: tuple[Path, ...], *, memory: str, cores: int) -> "Iterator[Any]":
     with _terminated_as_interrupted(), scratch_folder() as scratch:
         terminal.say("starting Spark")
         with spark_opened(SparkOptions(scratch, memory, cores, jars, command)) as spark:
-            if reading is not None:
-                with _shown(here, reading, terminal) as on_batch:
-                    lines = ingest(
-                        spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove
-                    )
-                terminal.say(f"read {lines:,} lines of {reading.source.where}")
-            if wanted is not None:
-                window = wanted.window
-                if isinstance(window, int):
-                    window = windows.last_window(spark, here, window)
-                with terminal.counting("computing statistics"):
-                    folder = windows.compute(spark, here, window, wanted.name)
-                _say_statistics(folder, terminal)
-                return folder
-    return None
+            yield spark
 
 
 def _java() -> Path:

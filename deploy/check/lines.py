@@ -90,8 +90,9 @@ def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Ite
     yield _allow(options, who["metadata"], ("Read", "Write", "Describe"), *map_)
     yield _allow(options, who["metadata"], ("Write", "Describe"), "--transactional-id", names.map_writer)
     yield _allow(options, who["metadata"], ("Describe",), *groups, f"{prefix}z-")
-    yield "# Only where traffic is recorded in Kafka: WebSocket servers and proxies write it, `diem pipeline` reads it."
-    yield _allow(options, who["edge"], ("Write", "Describe"), "--topic", names.traffic)
+    yield "# Where traffic is recorded in Kafka: `diem pipeline` reads what servers, proxies and Data Service write."
+    for role in ("edge", "data"):
+        yield _allow(options, who[role], ("Write", "Describe"), "--topic", names.traffic)
     yield _allow(options, who["pipeline"], ("Read", "Describe"), "--topic", names.traffic)
     yield _allow(options, who["pipeline"], ("Read", "Describe"), *groups, names.pipeline)
     yield "# `diem check` looks at settings."

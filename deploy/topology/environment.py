@@ -58,7 +58,7 @@ def data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         env["DIEM_DATA_TRUSTED_PROXIES"] = json.dumps(_OURS)
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
-    return env | kafka(options, ports)
+    return env | kafka(options, ports) | traffic(options, ports)
 
 
 def websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
@@ -130,7 +130,7 @@ def composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[
 
 
 def traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return where a process at the edge records what its clients subscribe to."""
+    """Return where a process records what its clients subscribe to, or what is asked of it."""
     told = {
         "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
         "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),

@@ -105,6 +105,15 @@ SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded
 SOURCE_FAILURES: Final = _counter("source_failures", "Polls of a source that failed.", "source")
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
 
+# API keys and plans of the Data Service.
+ACCESS_REQUESTS: Final = _counter(
+    "access_requests", "Requests of API keys and of the configured anonymous plan.", "plan", "outcome"
+)
+ACCESS_MERGED: Final = _counter("access_requests_merged", "Requests counted without their endpoint: too many of them.")
+ACCESS_UNKNOWN: Final = _counter("access_unknown_keys", "Requests with an API key that is unknown or revoked.")
+ACCESS_KEYS: Final = _gauge("access_keys", "API keys that are not revoked.")
+ACCESS_RESERVATIONS: Final = _counter("access_reservations", "Commits in which requests of a day were reserved.")
+
 # Recorded traffic: recorded = written + lost + queued.
 TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")
 TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped, by what stood in the way.", "reason")

@@ -1,4 +1,4 @@
-"""Traffic events: what clients looked at, and what became of the updates there; pure.
+"""Traffic events: what clients looked at, what became of the updates there, and who read what over REST; pure.
 
 One JSON object each, as the value of a Kafka record or a line of a file (docs/traffic.md section 1).
 """
@@ -18,6 +18,8 @@ MAX_NAMES: Final = 100
 """Endpoints of one ``subscribe`` or ``unsubscribe`` event."""
 MAX_COUNTED: Final = 200
 """Endpoints of one ``counts`` event."""
+MAX_ACCESSED: Final = 150
+"""Entries of one ``access`` event."""
 MAX_EVENT_BYTES: Final = 64 * 1024
 """No event is longer: 200 of the longest names with two counters each have 60 KiB."""
 CLIENT_PARAMETER: Final = "client"
@@ -27,6 +29,8 @@ _CLIENT: Final = re.compile(rf"(?:^|&){CLIENT_PARAMETER}=([A-Za-z0-9_-]{{8,64}})
 _ID: Final = re.compile(r"[0-9a-f]{12}-(?:0|[1-9][0-9]{0,15})")
 _PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
 _EDGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY_ID: Final = re.compile(r"(?:[a-z0-9]{8})?")
+_PLAN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _COMMON: Final = frozenset({"type", "id", "time", "edge"})
 
 
@@ -43,6 +47,8 @@ class Type(StrEnum):
     DISCONNECT = "disconnect"
     """Ends all subscriptions of its connection."""
     COUNTS = "counts"
+    ACCESS = "access"
+    """Of the Data Service: its requests."""
 
 
 class Counted(NamedTuple):
@@ -52,6 +58,19 @@ class Counted(NamedTuple):
     """Fresh updates that the process took."""
     delivered: int
     """Frames that it handed to sessions for them; none is waste."""
+
+
+class Accessed(NamedTuple):
+    """Requests to a Data Service that are counted by a plan, in the interval of the event."""
+
+    key: str
+    """The id of the API key; empty for readers without one."""
+    plan: str
+    endpoint: str
+    """Empty for what is not of one endpoint, or of one that there is not."""
+    answered: int
+    refused: int
+    """Beyond the quota, or not in the plan."""
 
 
 class Event(NamedTuple):
@@ -71,6 +90,7 @@ class Event(NamedTuple):
     since: int = 0
     until: int = 0
     updates: Mapping[str, Counted] = {}
+    requests: tuple[Accessed, ...] = ()
 
     @property
     def boot(self) -> str:
@@ -85,6 +105,9 @@ def encode(event: Event) -> bytes:
     if type_ is Type.COUNTS:
         found["since"], found["until"] = event.since, event.until
         found["updates"] = {name: [*counted] for name, counted in event.updates.items()}
+    elif type_ is Type.ACCESS:
+        found["since"], found["until"] = event.since, event.until
+        found["requests"] = [[*accessed] for accessed in event.requests]
     else:
         found["client"], found["connection"] = event.client, event.connection
         if event.endpoints:
@@ -159,12 +182,22 @@ def _counts(common: Event, found: Mapping[str, Any]) -> Event:
     return common._replace(since=since, until=until, updates=updates)
 
 
+def _access(common: Event, found: Mapping[str, Any]) -> Event:
+    since, until, given = _time(found, "since"), _time(found, "until"), found["requests"]
+    if since >= until:
+        raise BadEvent("until is not after since")
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_ACCESSED:
+        raise BadEvent(f"requests: not 1 to {MAX_ACCESSED} of them")
+    return common._replace(since=since, until=until, requests=tuple(map(_accessed, given)))
+
+
 _FORMS: Final[Mapping[Type, tuple[frozenset[str], Callable[[Event, Mapping[str, Any]], Event]]]] = {
     Type.CONNECT: (frozenset({"client", "connection"}), _connection),
     Type.SUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),
     Type.UNSUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),
     Type.DISCONNECT: (frozenset({"client", "connection"}), _connection),
     Type.COUNTS: (frozenset({"since", "until", "updates"}), _counts),
+    Type.ACCESS: (frozenset({"since", "until", "requests"}), _access),
 }
 
 
@@ -191,6 +224,16 @@ def _counted(value: object) -> Counted:
     if not isinstance(value, list) or len(value) != 2 or not all(map(_is_count, value)):
         raise BadEvent(f"not two counts: {str(value)[:40]!r}")
     return Counted(*value)
+
+
+def _accessed(value: object) -> Accessed:
+    if not isinstance(value, list) or len(value) != len(Accessed._fields):
+        raise BadEvent(f"requests: {str(value)[:40]!r}")
+    found = dict(zip(Accessed._fields, value, strict=True))
+    key, plan, endpoint = _text(found, "key", _KEY_ID), _text(found, "plan", _PLAN), found["endpoint"]
+    return Accessed(
+        key, plan, "" if endpoint == "" else _endpoint(endpoint), _time(found, "answered"), _time(found, "refused")
+    )
 
 
 def _is_count(value: object) -> bool:

@@ -3,12 +3,12 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from diem.process.clock import Clock
-from diem.traffic.recorder import FULL, Recorder
+from diem.traffic.recorder import FULL
 from diem.traffic.sink import NotWritten, Sink
 
 EVERY: Final = 1.0
@@ -24,10 +24,41 @@ UNWRITTEN: Final = "end"
 """The reason for what is lost because the process ends."""
 
 
+class Events(Protocol):
+    """What takes events down: the recorder of an edge, or what is asked of a Data Service."""
+
+    edge: str
+    boot: str
+    recorded: Counter[str]
+    lost: Counter[str]
+    trouble: str
+
+    @property
+    def queued(self) -> int:
+        """Events that were not given out yet."""
+        ...
+
+    def count(self) -> None:
+        """Take what was counted since the last time."""
+        ...
+
+    def next(self) -> bytes | None:
+        """The oldest event, encoded; None when nothing waits."""
+        ...
+
+    def lose(self, events: int, reason: str) -> None:
+        """Events that were given out, or wait, are lost."""
+        ...
+
+    def drop_all(self, reason: str) -> None:
+        """Nothing will be given out any more."""
+        ...
+
+
 class Flusher:
     """Writes what the recorder has; what the sink does not take is offered again, and the queue fills meanwhile."""
 
-    def __init__(self, recorder: Recorder, sink: Sink, clock: Clock) -> None:
+    def __init__(self, recorder: Events, sink: Sink, clock: Clock) -> None:
         self.recorder = recorder
         self.written = 0
         self.batches = 0

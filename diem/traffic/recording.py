@@ -1,7 +1,7 @@
-"""What a process at the edge does to record its traffic: one block around its life."""
+"""What a process does to record its traffic: one block around its life."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,8 +13,10 @@ from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.metrics import Sample
+from diem.protocol.traffic import Accessed
+from diem.traffic.accesses import Accesses
 from diem.traffic.files import Files, FileSink
-from diem.traffic.flusher import END_WITHIN, Flusher
+from diem.traffic.flusher import END_WITHIN, Events, Flusher
 from diem.traffic.recorder import Recorder
 from diem.traffic.settings import TrafficSettings
 from diem.traffic.sink import Sink
@@ -32,11 +34,34 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
     if settings.traffic_sink == "off":
         yield
         return
-    clock, tally = SystemClock(), Tally()
+    tally = Tally()
     salt = SharedKey.load(settings.traffic_salt_file)
-    recorder = Recorder(settings.traffic_edge or settings.process_name, salt, clock.wall_ms, tally)
-    flusher = Flusher(recorder, _sink(settings, recorder, clock), clock)
+    recorder = Recorder(settings.traffic_edge or settings.process_name, salt, SystemClock().wall_ms, tally)
     edge.visitors, edge.hub.tally = recorder, tally
+    async with _flushing(settings, recorder):
+        yield
+
+
+@asynccontextmanager
+async def recording_accesses(settings: TrafficSettings, take: Callable[[], Sequence[Accessed]]) -> AsyncIterator[None]:
+    """Record what ``take`` has counted, every minute, while the block lasts; at its end, what is left within 2 s.
+
+    Raises:
+        ConfigurationError: the options of Kafka cannot be used.
+    """
+    if settings.traffic_sink == "off":
+        yield
+        return
+    async with _flushing(
+        settings, Accesses(settings.traffic_edge or settings.process_name, SystemClock().wall_ms, take)
+    ):
+        yield
+
+
+@asynccontextmanager
+async def _flushing(settings: TrafficSettings, recorder: Events) -> AsyncIterator[None]:
+    clock = SystemClock()
+    flusher = Flusher(recorder, _sink(settings, recorder, clock), clock)
     forget = metrics.register(lambda: samples(flusher))
     work = asyncio.create_task(flusher.run())
     work.add_done_callback(_say_failure)
@@ -63,7 +88,7 @@ def samples(flusher: Flusher) -> Iterable[Sample]:
     yield metrics.TRAFFIC_QUEUED.sample(flusher.queued)
 
 
-def _sink(settings: TrafficSettings, recorder: Recorder, clock: SystemClock) -> Sink:
+def _sink(settings: TrafficSettings, recorder: Events, clock: SystemClock) -> Sink:
     if settings.traffic_sink == "kafka":
         # Only who uses Kafka needs its client.
         from diem.traffic.kafka import KafkaSink  # noqa: PLC0415

@@ -11,25 +11,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _UPDATES: Final = "array<struct<endpoint: string, taken: bigint, delivered: bigint>>"
+_REQUESTS: Final = "array<struct<key: string, plan: string, endpoint: string, answered: bigint, refused: bigint>>"
 JUDGED: Final = (
     "id string, type string, edge string, boot string, number bigint, time bigint, client string, connection string, "
-    f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, reason string"
+    f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
+    "reason string"
 )
 """What :func:`judged` returns of a line, times in Unix ms: with a reason, and then nothing else, or as an event."""
 EVENT_COLUMNS: Final = (
     *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
-    *("since", "until", "updates", "day"),
+    *("since", "until", "updates", "requests", "day"),
 )
 QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
 SCHEMA: Final = (
     "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
     "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
-    f"updates {_UPDATES}, raw string, reason string, source string, table string, day date"
+    f"updates {_UPDATES}, requests {_REQUESTS}, raw string, reason string, source string, table string, day date"
 )
 """Of the files: columns of the other table are null; the last two are in their paths."""
 MAX_RAW: Final = 4096
 """Characters of a line that are kept in the quarantine."""
-_FIELDS: Final = 13
+_FIELDS: Final = 14
+_NAMES: Final = tuple(
+    part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
+)
 
 
 def rows(lines: "DataFrame") -> "DataFrame":
@@ -50,7 +55,7 @@ def rows(lines: "DataFrame") -> "DataFrame":
             "table": F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
             "day": F.to_date(F.when(is_event, times["time"]).otherwise(F.col("arrived"))),
         }
-    ).select(*(part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").split(",")))
+    ).select(*_NAMES)
 
 
 def judged(line: bytes | None) -> tuple[Any, ...]:
@@ -64,8 +69,10 @@ def judged(line: bytes | None) -> tuple[Any, ...]:
 
 
 def _own(event: Event) -> tuple[Any, ...]:
-    """From `client` to `updates`."""
+    """From `client` to `requests`."""
     if event.type is Type.COUNTS:
         updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
-        return None, None, None, event.since, event.until, updates
-    return event.client, event.connection, list(event.endpoints) or None, None, None, None
+        return None, None, None, event.since, event.until, updates, None
+    if event.type is Type.ACCESS:
+        return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests]
+    return event.client, event.connection, list(event.endpoints) or None, None, None, None, None

@@ -41,7 +41,7 @@ def sessions(events: Iterable[Event], window: Window) -> list[Session]:
     ends = _ends(known, window)
     by_connection = defaultdict[str, list[Event]](list)
     for event in sorted(known, key=lambda event: (event.time, number(event.id))):
-        if event.type is not Type.COUNTS:
+        if event.connection:
             by_connection[event.connection].append(event)
     return [_session(own, ends) for own in by_connection.values()]
 

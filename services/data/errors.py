@@ -83,6 +83,17 @@ class Gone(DataError):
         self.version = version
 
 
+class NotKept(DataError):
+    """A version that an endpoint never had, or that is no longer kept."""
+
+    code = "version_not_kept"
+
+    def __init__(self, endpoint: str, version: int) -> None:
+        super().__init__(f"version {version} of {endpoint} is not kept")
+        self.endpoint = endpoint
+        self.version = version
+
+
 class TooManyEndpoints(DataError):
     """The store holds as many endpoints as it may."""
 
@@ -104,3 +115,12 @@ class StoreInUse(DataError):
     """Another process has the store open: two writers would each tell their readers half of the changes."""
 
     code = "store_in_use"
+
+
+class StoreReplaced(StoreInUse):
+    """The database was put back, or another one put in its place, under the process that has it open."""
+
+    code = "store_replaced"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"{detail}: it was replaced while it was in use")

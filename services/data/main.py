@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from diem.links.feed_server import FeedServer
+from diem.links.handover import Handover
 from diem.links.http import make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -17,14 +18,18 @@ from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind, is_loopback
 from diem.process.plan import Rate
+from diem.traffic.recording import recording_accesses
+from services.data.access.access import Access
+from services.data.access.plans import Plans
 from services.data.api import Api, ApiOptions
+from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
-from services.data.errors import StoreInUse
+from services.data.errors import StoreInUse, Unavailable
 from services.data.report import Report
 from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.keeper import Keeper
-from services.data.store import Store, StoreLimits, WriterLimits
+from services.data.store import MARK_FILE, HistoryLimits, Store, StoreLimits, WriterLimits
 
 if TYPE_CHECKING:
     from services.data.publisher import Publisher
@@ -44,14 +49,17 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock = SystemClock()
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = SharedKey.load(settings.internal_key_file)
-    keeper = Keeper.configured(config.load(settings.config or DEFAULT_CONFIG), clock)
+    configured = config.load(settings.config or DEFAULT_CONFIG)
+    keeper = Keeper.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     public = bind(settings.host, settings.port)
     store = await _open_store(settings, life, clock)
     if store is None:
         return
     publisher = _publisher(settings, store)
-    api = Api(store, write_key, keeper.claims.owner_of, _api_options(settings), clock)
+    access = await Access.open(Plans(each.plan for each in configured.plan), store, clock)
+    owner_of, options = keeper.claims.owner_of, _api_options(settings)
+    api = Api(store, write_key, owner_of, options, clock, access=access, sources=keeper.status)
     report = Report(settings, life, store, keeper, publisher)
     server = make_server(
         api,
@@ -59,9 +67,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
-    async with store.serving():
-        feed, internal = serve_feed(settings, internal_key, store, report)
-        forget = metrics.register(lambda: [*report.samples(feed), *api.samples(), *keeper.samples()])
+    keys = Handover(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
+    async with store.serving(), recording_accesses(settings, access.usage.take):
+        feed, internal = serve_feed(settings, internal_key, store, report, keys)
+        forget = metrics.register(lambda: [*report.samples(feed), *api.samples(), *keeper.samples(), *access.samples()])
         try:
             await internal.start()
             _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
@@ -70,10 +79,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
                 background = [tasks.create_task(keeper.run(store.put)), tasks.create_task(feed.run())]
+                background.append(tasks.create_task(store.lost()))
                 if publisher is not None:
                     store.subscribe(publisher.changed)
                     background.append(tasks.create_task(publisher.run()))
                 await server.run_until(life.stopping, public)
+                await keys.drain(settings.drain_seconds / 4)
                 # Sources end before the store does; readers have been sent everything that was committed.
                 for task in background:
                     task.cancel()
@@ -81,10 +92,13 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             feed.stop()
             internal.stop()
             forget()
+            await access.close()
 
 
-def serve_feed(settings: Settings, key: SharedKey, store: Store, report: Report) -> tuple[FeedServer, InternalListener]:
-    """The feed of the store's changes on the internal listener, with health, metrics and status."""
+def serve_feed(
+    settings: Settings, key: SharedKey, store: Store, report: Report, keys: Handover
+) -> tuple[FeedServer, InternalListener]:
+    """The feed of the store's changes on the internal listener, with health, metrics, status and API keys."""
     feed = FeedServer(store)
     store.subscribe(feed.changed)
     internal = InternalListener(
@@ -94,6 +108,7 @@ def serve_feed(settings: Settings, key: SharedKey, store: Store, report: Report)
         ready=report.why_not_ready,
         status=report.status,
         ends={"/feed": feed},
+        handover=keys,
         sockets=settings.internal_sockets,
     )
     return feed, internal
@@ -105,9 +120,11 @@ async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Stor
     while not life.stopping.is_set():
         try:
             url = settings.database_url.get_secret_value()
-            return await Store.open(url, clock=clock, limits=_store_limits(settings))
-        except StoreInUse:
-            if not settings.standby:
+            mark = settings.state_dir / MARK_FILE
+            return await Store.open(url, clock=clock, limits=_store_limits(settings), mark=mark)
+        except (StoreInUse, Unavailable) as error:
+            # Who waits already waits for a database that is away, too.
+            if not settings.standby or (isinstance(error, Unavailable) and not waiting):
                 raise
             if not waiting:
                 _logger.info("standing by: another process has the store")
@@ -129,7 +146,10 @@ def _store_limits(settings: Settings) -> StoreLimits:
     return StoreLimits(
         busy_timeout_s=settings.busy_timeout,
         cache_bytes=settings.cache_bytes,
-        writer=WriterLimits(max_endpoints=settings.max_endpoints),
+        writer=WriterLimits(
+            max_endpoints=settings.max_endpoints,
+            history=HistoryLimits(settings.history_versions, settings.history_days),
+        ),
     )
 
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from diem.kafka.settings import KafkaSettings
 from diem.protocol.endpoints import is_valid
+from diem.traffic.settings import TrafficSettings
 
 
-class Settings(KafkaSettings):
+class Settings(TrafficSettings):
     """Settings of the Data Service, from ``DIEM_DATA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
@@ -23,7 +23,7 @@ class Settings(KafkaSettings):
     internal_port: int = Field(default=9080, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
     database_url: SecretStr = Field(
         default_factory=lambda earlier: SecretStr(f"sqlite:///{earlier['state_dir'].absolute() / 'data.db'}"),
-        description="The store: sqlite:///path/to/file.",
+        description="The store: sqlite:///path/to/file or postgresql://user:password@host:port/database.",
         json_schema_extra={"shown_default": "sqlite:///<state dir>/data.db"},
     )
     standby: bool = Field(
@@ -72,6 +72,10 @@ class Settings(KafkaSettings):
     connections: int = Field(default=1000, ge=1, description="Open connections of the public listener; beyond, 503.")
     busy_timeout: float = Field(default=5.0, gt=0, le=60, description="Seconds that a commit waits for a lock.")
     max_endpoints: int = Field(default=50_000, ge=1, description="Endpoints that the store may hold, gone ones too.")
+    history_versions: int = Field(
+        default=24, ge=1, le=1000, description="Versions of an endpoint that are kept, the current one among them."
+    )
+    history_days: float = Field(default=7.0, gt=0, le=3650, description="Days that a version is kept.")
     cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0, description="Bytes of datasets kept for readers.")
 
     @field_validator("hot")

@@ -19,10 +19,18 @@ from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.plan import Rate, ReadPlan
+from services.data.access.access import Access
+from services.data.access.keys import Keyring
+from services.data.access.plans import Plans
 from services.data.api import openapi, problems
 from services.data.api.data import PREFIX, DataApi, OwnerOf
-from services.data.api.guard import LOOPBACK_NAMES, Guard
+from services.data.api.guard import LOOPBACK_NAMES, USAGE, Guard
+from services.data.api.history import PREFIX as HISTORY
+from services.data.api.history import HistoryApi
 from services.data.api.page import Page
+from services.data.api.sources import PATH as SOURCES
+from services.data.api.sources import SourcesApi, SourcesStatus
+from services.data.api.usage import UsageApi
 from services.data.store import Store
 
 
@@ -52,8 +60,18 @@ class Api:
     """The ASGI application of the public listener."""
 
     def __init__(
-        self, store: Store, write_key: SharedKey, owner_of: OwnerOf, options: ApiOptions, clock: Clock | None = None
+        self,
+        store: Store,
+        write_key: SharedKey,
+        owner_of: OwnerOf,
+        options: ApiOptions,
+        clock: Clock | None = None,
+        *,
+        access: Access | None = None,
+        sources: SourcesStatus = list,
     ) -> None:
+        clock = clock or SystemClock()
+        access = access or Access(Plans(), Keyring(), store, clock)
         data = DataApi(store, write_key, owner_of)
         page = Page(options.page_dir, options.mode, options.servers, options.metadata)
         description = orjson.dumps(openapi.document())
@@ -66,6 +84,9 @@ class Api:
                 Route("/v1/endpoints", data.catalogue, methods=["GET"]),
                 Route(PREFIX, data.put_bulk, methods=["PUT"]),
                 _methods(PREFIX + "/{endpoint:rest}", GET=data.read, PUT=data.put, DELETE=data.delete),
+                Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
+                Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
+                Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
                 Route("/config.json", page.config, methods=["GET"]),
                 Route("/openapi.json", describe, methods=["GET"]),
             ],
@@ -84,8 +105,9 @@ class Api:
             hosts=options.hosts,
             plan=ReadPlan(options.rate, options.loopback_rate),
             write_key=write_key,
+            access=access,
             anonymous=options.anonymous,
-            clock=clock or SystemClock(),
+            clock=clock,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,6 +15,7 @@ from diem.protocol.versions import iso
 from services.data import datasets
 from services.data.api.bodies import idempotency_key, read_body
 from services.data.api.guard import unauthorised
+from services.data.api.history import wanted_version
 from services.data.api.negotiate import choose, has_etag, media_type
 from services.data.datasets.form import body as json_body
 from services.data.errors import Gone, Owned, Unknown
@@ -62,20 +63,30 @@ class DataApi:
         return Response(cached.body, headers=headers, media_type=JSON)
 
     async def read(self, request: Request) -> Response:
-        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store."""
+        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store.
+
+        With ``?version=N`` it is that version, as long as it is kept.
+        """
         endpoint = _endpoint(request)
+        wanted = wanted_version(request)
         head = self._store.head(endpoint)
         if head is None:
             raise Unknown(endpoint)
-        if head.gone:
+        version = wanted or head.version
+        if head.gone and version == head.version:
             raise Gone(endpoint, head.version)
         chosen = choose(request.headers.get("accept"), (JSON, CSV))
         if chosen is None:
             return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
         condition = request.headers.get("if-none-match")
-        if has_etag(condition, _etag(head.version, chosen)):
-            return Response(status_code=304, headers=_headers(head.version, chosen))
-        stored = await self._store.read(endpoint)
+        if version == head.version and has_etag(condition, _etag(version, chosen)):
+            return Response(status_code=304, headers=_headers(version, chosen))
+        if version == head.version:
+            stored = await self._store.read(endpoint)
+        else:
+            stored = await self._store.read_version(endpoint, version)
+            if has_etag(condition, _etag(version, chosen)):
+                return Response(status_code=304, headers=_headers(version, chosen))
         if chosen == CSV:
             content = datasets.render_csv(stored.content)
             media = "text/csv; charset=utf-8; header=present"
@@ -163,6 +174,8 @@ def _entry(head: Head) -> dict[str, Any]:
     return {
         "endpoint": head.endpoint,
         "title": head.title,
+        "area": head.area,
+        "quantity": head.quantity,
         "unit": head.unit,
         "resolution": head.resolution,
         "version": head.version,

@@ -9,6 +9,37 @@ _NAME: Final = r"^(/[A-Za-z0-9._~!$'()*+,;=:@-]+)+$"
 _TIME: Final = r"^(19[7-9][0-9]|2[01][0-9]{2})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.0{1,9})?)?(Z|\+00:00)$"
 _RESOLUTION: Final = r"^(PT([1-9][0-9]{0,3}M|[1-9][0-9]?H)|P1D)$"
 _ETAG: Final = {"description": "Version and format.", "schema": {"type": "string"}}
+_READING: Final[list[dict[str, list[str]]]] = [{}, {"apiKey": []}]
+"""Without a key there is the plan of the address, unless the service has none."""
+_RATE_LIMITS: Final = {
+    name: {"description": meaning, "schema": {"type": "string"}}
+    for name, meaning in (
+        ("RateLimit-Policy", "The limits of the plan: quota q within w seconds."),
+        ("RateLimit", "What is left of each: r requests; after t seconds there are more."),
+    )
+}
+_LIMIT: Final = {
+    "name": {"type": "string", "enum": ["minute", "day"]},
+    **{
+        field: {"type": "integer", "minimum": 0, "description": meaning}
+        for field, meaning in (
+            ("quota", "Requests."),
+            ("window", "Seconds."),
+            ("remaining", "Requests that are left."),
+            ("reset", "Seconds until there are more."),
+        )
+    },
+}
+
+_SOURCE: Final = {
+    "name": {"type": "string"},
+    "type": {"type": "string", "description": "http, directory, simulation, or what a plug-in adds."},
+    "ok": {"type": "boolean", "description": "Whether the last attempt succeeded."},
+    "error": {"type": ["string", "null"], "description": "What is wrong; the last good data is still served."},
+    "last_success": {"type": ["string", "null"], "format": "date-time"},
+    "failures": {"type": "integer", "minimum": 0},
+    "endpoints": {"type": "integer", "minimum": 0, "description": "That it brought since the process started."},
+}
 
 Json = dict[str, Any]
 
@@ -32,10 +63,20 @@ def document() -> Json:
                 "delete": _delete(),
             },
             "/v1/data": {"put": _put_bulk()},
+            "/v1/history/{endpoint}": {"parameters": [_endpoint_parameter()], "get": _history()},
+            "/v1/sources": {"get": _sources()},
+            "/v1/usage": {"get": _usage()},
             "/config.json": {"get": _config()},
         },
         "components": {
-            "securitySchemes": {"writeKey": {"type": "http", "scheme": "bearer", "description": "The write key."}},
+            "securitySchemes": {
+                "writeKey": {"type": "http", "scheme": "bearer", "description": "The write key."},
+                "apiKey": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key, diem_<id>_<secret>: for reading, under its plan.",
+                },
+            },
             "schemas": _schemas(),
             "responses": _responses(),
         },
@@ -46,6 +87,7 @@ def _catalogue() -> Json:
     return {
         "operationId": "listEndpoints",
         "summary": "All endpoints",
+        "security": _READING,
         "parameters": [
             {
                 "name": "gone",
@@ -62,7 +104,7 @@ def _catalogue() -> Json:
                 "content": _json("Catalogue"),
             },
             "304": {"description": "The catalogue that the client has is current."},
-            **_problems(400, 401, 429),
+            **_problems(400, 401, 403, 429, 503),
         },
     }
 
@@ -71,7 +113,8 @@ def _read() -> Json:
     return {
         "operationId": "readEndpoint",
         "summary": "The data of an endpoint",
-        "parameters": [_if_none_match()],
+        "security": _READING,
+        "parameters": [_version_parameter(), _if_none_match()],
         "responses": {
             "200": {
                 "description": "The data, as JSON or, by Accept, as CSV with the columns time and value.",
@@ -79,7 +122,22 @@ def _read() -> Json:
                 "content": {**_json("Data"), "text/csv": {"schema": {"type": "string"}}},
             },
             "304": {"description": "The data that the client has is current."},
-            **_problems(400, 401, 404, 406, 410, 429, 503),
+            **_problems(400, 401, 403, 404, 406, 410, 429, 503),
+        },
+    }
+
+
+def _history() -> Json:
+    return {
+        "operationId": "listVersions",
+        "summary": "The versions of an endpoint that are kept",
+        "security": _READING,
+        "description": "Newest first. The current version is among them; a deletion is a version, too.",
+        "parameters": [_if_none_match()],
+        "responses": {
+            "200": {"description": "The versions.", "headers": {"ETag": _ETAG}, "content": _json("History")},
+            "304": {"description": "There is no version that the client does not know."},
+            **_problems(400, 401, 403, 404, 429, 503),
         },
     }
 
@@ -102,7 +160,7 @@ def _put() -> Json:
         },
         "responses": {
             "200": {"description": "Committed.", "content": _json("Accepted")},
-            **_problems(400, 401, 408, 409, 413, 415, 422, 429, 503),
+            **_problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
         },
     }
 
@@ -120,7 +178,7 @@ def _put_bulk() -> Json:
         },
         "responses": {
             "200": {"description": "Committed.", "content": _json("BulkAccepted")},
-            **_problems(400, 401, 408, 409, 413, 415, 422, 429, 503),
+            **_problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
         },
     }
 
@@ -134,7 +192,38 @@ def _delete() -> Json:
         "parameters": [_idempotency_key()],
         "responses": {
             "200": {"description": "Committed.", "content": _json("Accepted")},
-            **_problems(400, 401, 404, 409, 410, 422, 429, 503),
+            **_problems(400, 401, 403, 404, 409, 410, 422, 429, 503),
+        },
+    }
+
+
+def _usage() -> Json:
+    return {
+        "operationId": "readUsage",
+        "summary": "What the API key that asks has used today, and what it has left",
+        "description": "It costs none of the key's requests.",
+        "security": [{"apiKey": []}],
+        "responses": {
+            "200": {"description": "Today, in UTC.", "headers": _RATE_LIMITS, "content": _json("Usage")},
+            **_problems(400, 401, 429, 503),
+        },
+    }
+
+
+def _sources() -> Json:
+    return {
+        "operationId": "listSources",
+        "summary": "How the sources are doing",
+        "security": _READING,
+        "parameters": [_if_none_match()],
+        "responses": {
+            "200": {
+                "description": "Every source, in the order of the configuration.",
+                "headers": {"ETag": _ETAG},
+                "content": _json("Sources"),
+            },
+            "304": {"description": "What the client has is current."},
+            **_problems(400, 401, 403, 429, 503),
         },
     }
 
@@ -164,6 +253,15 @@ def _endpoint_parameter() -> Json:
     }
 
 
+def _version_parameter() -> Json:
+    return {
+        "name": "version",
+        "in": "query",
+        "description": "A version of the history; without it, the current one.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 10**18 - 1},
+    }
+
+
 def _if_none_match() -> Json:
     return {
         "name": "If-None-Match",
@@ -190,12 +288,25 @@ def _schemas() -> Json:
     entry = {
         "endpoint": name,
         "title": {"type": "string"},
+        "area": {"type": "string", "description": "Such as GR; empty where it is not known."},
+        "quantity": {"type": "string", "description": "Such as price; empty where it is not known."},
         "unit": _ref("Unit"),
         "resolution": _ref("Resolution"),
         "version": version,
         "time": time,
         "source": {"type": "string", "description": "The source that keeps it; empty when it came by PUT."},
         "gone": {"type": "boolean"},
+    }
+    kept = {
+        "version": version,
+        "time": time,
+        "gone": {"type": "boolean"},
+        "points": {"type": "integer", "minimum": 0},
+        "revised": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "description": "Times with another value than in the version before; null where that is not kept.",
+        },
     }
     accepted = {"endpoint": name, "version": version, "changed": {"type": "boolean"}}
     return {
@@ -230,9 +341,29 @@ def _schemas() -> Json:
             }
         ),
         "Data": _object({"endpoint": name, "version": version, "time": time, **dataset}),
+        "History": _object({"endpoint": name, "versions": {"type": "array", "items": _object(kept)}}),
         "Accepted": _object(accepted),
         "BulkAccepted": _object({"accepted": {"type": "array", "items": _ref("Accepted")}}),
         "Catalogue": _object({"endpoints": {"type": "array", "items": _object(entry)}}),
+        "Usage": _object(
+            {
+                "key": {"type": "string", "pattern": "^[a-z0-9]{8}$", "description": "Its id."},
+                "name": {"type": "string"},
+                "plan": {"type": "string"},
+                "prefixes": {"type": "array", "items": name, "description": "Endpoints of the plan; none: all."},
+                "day": {"type": "string", "format": "date"},
+                "requests": {"type": "integer", "minimum": 0},
+                "limits": {"type": "array", "items": _object(_LIMIT)},
+                "since": {**time, "description": "Since when endpoints are counted: they are of this process."},
+                "endpoints": {
+                    "type": "array",
+                    "maxItems": 100,
+                    "items": _object({"endpoint": {"type": "string"}, "requests": {"type": "integer"}}),
+                    "description": "Those that were read most; an empty name is for what has no endpoint.",
+                },
+            }
+        ),
+        "Sources": _object({"sources": {"type": "array", "items": _object(_SOURCE)}}),
         "Config": {
             "type": "object",
             "required": ["mode", "servers", "rest"],
@@ -270,8 +401,9 @@ def _schemas() -> Json:
 
 _MEANINGS: Final = {
     400: "The request cannot be read: bad name, bad JSON, wrong Host.",
-    401: "The write key is missing or wrong.",
-    404: "There is no such endpoint.",
+    401: "The key is missing or wrong.",
+    403: "The plan of the API key does not have it, or a write was asked for with an API key.",
+    404: "There is no such endpoint, or this version of it is not kept.",
     406: "The client accepts neither JSON nor CSV.",
     408: "The body did not arrive in time.",
     409: "A source keeps the endpoint.",
@@ -279,7 +411,7 @@ _MEANINGS: Final = {
     413: "The body is too large.",
     415: "The body is of another type.",
     422: "The body is no valid dataset, or not one of this endpoint; or the Idempotency-Key was used before.",
-    429: "Too many requests from this address.",
+    429: "Too many requests of this address or API key.",
     503: "The store cannot commit now; nothing was changed.",
 }
 

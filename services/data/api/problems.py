@@ -12,19 +12,35 @@ from diem.errors import DiemError
 from diem.links.problems import problem, title
 from diem.protocol.endpoints import BadName
 from services.data import errors
+from services.data.access.access import UnknownPlan
+from services.data.access.keys import TooManyKeys
+from services.data.access.verdict import Reason, Verdict
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
     (errors.Malformed, 400, ""),
     (errors.Unknown, 404, ""),
+    (errors.NotKept, 404, ""),
     (errors.Owned, 409, ""),
     (errors.Gone, 410, ""),
     (errors.TooLarge, 413, ""),
     (errors.Invalid, 422, ""),
     (errors.KeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),
+    (UnknownPlan, 422, ""),
+    (TooManyKeys, 409, "too_many_keys"),
     (errors.Unavailable, 503, ""),
 )
+
+_REFUSALS: Final = {
+    Reason.UNKNOWN: (401, "unauthorised", "this API key is not known here, or was revoked"),
+    Reason.NO_PLAN: (403, "no_plan", "the plan of this API key is not offered any more"),
+    Reason.READ_ONLY: (403, "read_only", "API keys are for reading: a write needs this server's write key"),
+    Reason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
+    Reason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
+    Reason.DAY: (429, "quota", "more requests than the plan has for a day"),
+    Reason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
+}
 
 _logger = structlog.get_logger(__name__)
 
@@ -66,6 +82,17 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
 async def on_defect(_request: Request, _error: Exception) -> Response:
     """Starlette's handler for everything else; the error itself goes to the log, not to the client."""
     return problem(500, "internal", "an error of the service; it has been logged")
+
+
+def refused(verdict: Verdict) -> Response | None:
+    """The answer to a request that its plan does not have; None when it has."""
+    if verdict.reason is Reason.ADMITTED:
+        return None
+    status, code, detail = _REFUSALS[verdict.reason]
+    headers = {"Retry-After": str(verdict.wait_s)} if verdict.wait_s else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'
+    return problem(status, code, detail, headers=headers)
 
 
 def too_many_requests(retry_after_s: float, policy: str) -> Response:

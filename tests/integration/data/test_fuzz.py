@@ -14,11 +14,17 @@ from schemathesis.schemas import BaseSchema
 from starlette.types import Receive, Scope, Send
 
 from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
 from diem.process.plan import Rate
+from services.data.access.access import Access
+from services.data.access.keys import Keyring, new_key
+from services.data.access.plans import Plan, Plans
 from services.data.api import Api, ApiOptions, openapi
 from services.data.store import Store
 
 KEY = "a-write-key-of-the-tests"
+PLANS = Plans([Plan("fuzz", per_minute=10**6, per_day=10**6)])
+API_KEY, API_TEXT = new_key("the tests", "fuzz", 0)
 EXAMPLES = 40
 
 
@@ -44,10 +50,13 @@ class Served:
             store = await Store.open(f"sqlite:///{directory}/data.db")
             options = ApiOptions(Path(directory), hosts=frozenset({asgi.HOST}), rate=fast, loopback_rate=fast)
             async with store.serving():
-                self._api = Api(store, SharedKey(KEY), lambda _endpoint: None, options)
+                clock = SystemClock()
+                access = Access(PLANS, Keyring([API_KEY]), store, clock)
+                self._api = Api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access)
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
+                await access.close()
         await send({"type": "lifespan.shutdown.complete"})
 
 
@@ -77,4 +86,5 @@ def ended() -> Iterator[None]:
 @schema.parametrize()
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.filter_too_much], deadline=None)
 def test_the_service_does_what_its_description_says(case: schemathesis.Case[Any]) -> None:
-    case.call_and_validate(headers={"Authorization": f"Bearer {KEY}"})
+    shown = API_TEXT if case.method == "GET" else KEY
+    case.call_and_validate(headers={"Authorization": f"Bearer {shown}"})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from diem.protocol.traffic import Accessed, Event, Type
 from metadata.jobs import rows
 from metadata.jobs.statistics import Kept, statistics
 from metadata.jobs.warehouse import Warehouse
@@ -31,15 +32,28 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
     for event, at in arrivals:
         is_counts = event.type == "counts"
         updates = [(name, *counted) for name, counted in event.updates.items()] if is_counts else None
-        who = (None, None, None) if is_counts else (event.client, event.connection, list(event.endpoints) or None)
-        times = (moment(event.since), moment(event.until)) if is_counts else (None, None)
+        requests = [tuple(each) for each in event.requests] or None
+        is_client = bool(event.connection)
+        who = (event.client, event.connection, list(event.endpoints) or None) if is_client else (None, None, None)
+        times = (None, None) if is_client else (moment(event.since), moment(event.until))
         common = (event.id, str(event.type), event.edge, event.boot, number(event.id), moment(event.time), moment(at))
-        made.append((*common, *who, *times, updates, None, None, None, "events", moment(event.time).date()))
+        rest = (updates, requests, None, None, None, "events", moment(event.time).date())
+        made.append((*common, *who, *times, *rest))
     return spark.createDataFrame(made, rows.SCHEMA)
 
 
+def accesses(number: int) -> list[Event]:
+    """What is asked of a Data Service: events, but of no client."""
+    asked = (Accessed("abcd1234", "free", "/e1", 3, 1),)
+    ends = [BEGIN + (20 + n) * MINUTE for n in range(number)]
+    return [
+        Event(Type.ACCESS, f"0000000000d1-{n}", end, "data", since=end - MINUTE, until=end, requests=asked)
+        for n, end in enumerate(ends)
+    ]
+
+
 def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
-    arrivals = generated(1)
+    arrivals = [*generated(1), *(Arrival(event, event.time) for event in accesses(20))]
     events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
     windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
     for window in windows:

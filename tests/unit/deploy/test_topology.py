@@ -171,11 +171,12 @@ def test_kafka_is_told_to_those_that_use_it_and_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_traffic_is_recorded_by_whoever_has_clients_or_a_fan_out(mode: Mode) -> None:
+def test_traffic_is_recorded_by_whoever_has_clients_or_a_fan_out_or_answers(mode: Mode) -> None:
     for each in topology(mode, 1).processes:
         sink = each.env.get("DIEM_TRAFFIC_SINK")
         expected = "kafka" if mode.uses_kafka else "files"
-        assert sink == (expected if each.process in {"websocket", "proxy", "composite"} else None)
+        recording = {"websocket", "proxy", "composite", "data"}
+        assert sink == (expected if each.process in recording else None)
         assert ("DIEM_TRAFFIC_SALT_FILE" in each.env) == (sink is not None)
     off = topology(mode, 1, traffic=Traffic.OFF)
     assert {each.env.get("DIEM_TRAFFIC_SINK", "off") for each in off.processes} == {"off"}

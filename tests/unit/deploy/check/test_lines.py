@@ -61,6 +61,7 @@ def test_every_role_may_do_what_it_does_and_no_more() -> None:
         ("topic", "try.updates.hot", "Write", "Describe", "DescribeConfigs"),
         ("topic", "try.partition-map", "Read", "Write", "Describe", "DescribeConfigs"),
         ("transactional-id", "try.map", "Write", "Describe"),
+        ("topic", "try.traffic", "Write", "Describe"),
     }
     assert rights(lines, "User:CN=bridge,O=Grid company") == {
         ("topic", "try.updates", "Read", "Describe"),

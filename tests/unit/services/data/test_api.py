@@ -122,6 +122,8 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
     assert entry == {
         "endpoint": "/a",
         "title": "",
+        "area": "",
+        "quantity": "",
         "unit": "MW",
         "resolution": "PT1H",
         "version": 1_700_000_000_000,

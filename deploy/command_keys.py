@@ -1,0 +1,112 @@
+"""The commands `diem keys create`, `list` and `revoke`: who may read beyond what everybody may."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+
+from deploy.command_options import StateDirOption, attended
+from deploy.keys import KeyService, key_service
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.process import log
+from diem.process.auth import SharedKey
+
+EXIT_INTERRUPTED: Final = 130
+InternalOption = Annotated[
+    str | None,
+    typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one up here."),
+]
+KeyFileOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="API keys: who may read, and how much.")
+    group.command("create")(create_command)
+    group.command("list")(list_command)
+    group.command("revoke")(revoke_command)
+    cli.add_typer(group, name="keys")
+
+
+def create_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for people.")],
+    *,
+    plan: Annotated[str, typer.Option(help="A [[plan]] of the Data Service's diem.toml.")],
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make an API key, and print it: it is shown this once."""
+    log.configure("error", "console")
+
+    shown = False
+
+    async def create() -> None:
+        nonlocal shown
+        made = await _service(state_dir, data, key_file).create(name, plan)
+        shown = True
+        if as_json:
+            typer.echo(json.dumps(made))
+            return
+        typer.echo(made["key"])
+        typer.echo(f"key {made['id']} of {made['name']} (plan {made['plan']}): it is not shown again", err=True)
+
+    code = attended(create)
+    # Who was interrupted has no key, and is not to believe so.
+    return code if shown or code else EXIT_INTERRUPTED
+
+
+def list_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List the API keys, without their secrets."""
+    log.configure("error", "console")
+
+    async def show() -> None:
+        found = await _service(state_dir, data, key_file).all()
+        if as_json:
+            typer.echo(json.dumps(found))
+            return
+        table = Table("id", "name", "plan", "created", "revoked", box=None, pad_edge=False)
+        for key in found["keys"]:
+            table.add_row(key["id"], key["name"], key["plan"], _second(key["created"]), _second(key["revoked"]))
+        plain_console().print(table if found["keys"] else "there are no API keys")
+
+    return attended(show)
+
+
+def revoke_command(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The 8 characters after diem_; see `diem keys list`.")],
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Let an API key be of no use from now on."""
+    log.configure("error", "console")
+
+    async def revoke() -> None:
+        revoked = await _service(state_dir, data, key_file).revoke(key_id)
+        said = f"key {revoked['id']} of {revoked['name']} is revoked since {_second(revoked['revoked'])}"
+        typer.echo(json.dumps(revoked) if as_json else said)
+
+    return attended(revoke)
+
+
+def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:
+    state = StateDir(state_dir)
+    return key_service(state, url, SharedKey.load(key_file or state.internal_key_file))
+
+
+def _second(time: str | None) -> str:
+    return "-" if time is None else time[:19] + "Z"

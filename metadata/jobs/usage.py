@@ -1,0 +1,60 @@
+"""Computes the usage report in Spark, as :mod:`metadata.statistics.usage` does, and puts it into the warehouse."""
+
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metadata.jobs import tables
+from metadata.jobs.warehouse import Warehouse
+from metadata.statistics.usage import UsageRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER: Final = "usage"
+"""Of the warehouse. It has no log of a sink, so it is not taken for a source."""
+_SORTED: Final = ("day", "key", "plan", "endpoint")
+
+
+def usage(events: "DataFrame", first: date, last: date) -> "DataFrame":
+    """Return the report of the days from ``first`` to ``last``, both included, in any order.
+
+    Args:
+        events: the table `events`, with repeats.
+        first: UTC.
+        last: UTC.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    # An event has the time of its end, which is in the next day if it is the last one of a day.
+    near = F.col("day").between(F.lit(first), F.lit(last + timedelta(days=1)))
+    distinct = events.where((F.col("type") == "access") & near).dropDuplicates(["id"])
+    middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
+    entries = distinct.select(F.to_date(F.timestamp_millis(middle)).alias("day"), F.inline("requests"))
+    return (
+        entries.where(F.col("day").between(F.lit(first), F.lit(last)))
+        .groupBy(*_SORTED)
+        .agg(F.sum("answered").alias("answered"), F.sum("refused").alias("refused"))
+        .select(*UsageRow._fields)
+    )
+
+
+def report(spark: "SparkSession", warehouse: Warehouse, first: date, last: date) -> Path:
+    """Write the report of some days as one Parquet file, and return it; what was there of these days is replaced."""
+    folder = warehouse.root / FOLDER
+    file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    found = usage(tables.events(spark, warehouse), first, last)
+    found.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(str(new))
+    (part,) = new.glob("*.parquet")
+    part.replace(file)
+    shutil.rmtree(new)
+    return file
+
+
+def read_report(file: Path) -> list[UsageRow]:
+    """Return the rows of a report. Needs PyArrow, but no Spark."""
+    from pyarrow import parquet  # noqa: PLC0415  # an extra
+
+    return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]

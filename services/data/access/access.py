@@ -1,0 +1,212 @@
+"""Decides on every request that shows a key, or none: which plan it has, and whether that has something left."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, Self
+
+import structlog
+
+from diem.process import metrics
+from diem.process.clock import Clock
+from diem.process.limits import address_key
+from services.data.access import records
+from services.data.access.accounts import Accounts
+from services.data.access.keys import Key, Keyring, new_key
+from services.data.access.ledger import Ledger
+from services.data.access.plans import Plan, Plans
+from services.data.access.quota import Limit, Outcome, Quota, day_of
+from services.data.access.usage import Cell, Usage
+from services.data.access.verdict import REASONS, Asked, Reason, Verdict
+from services.data.errors import DataError
+from services.data.store import Store
+
+MAX_ADDRESSES: Final = 10_000
+"""Addresses without a key that are counted; beyond, the one that has been silent longest begins anew."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class UnknownPlan(DataError):
+    """A plan that is not configured."""
+
+    code = "unknown_plan"
+
+
+class Access:
+    """Keys, plans and counts of one Data Service. One event loop owns them: a decision is one step of it.
+
+    Args:
+        plans: those that are configured.
+        ring: the keys that the store has.
+        store: keeps keys and the counts of days.
+        clock: says when a minute and a day are over.
+    """
+
+    def __init__(self, plans: Plans, ring: Keyring, store: Store, clock: Clock) -> None:
+        self.plans = plans
+        self.usage = Usage()
+        self.ledger = Ledger(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
+        self._ring = ring
+        self._store = store
+        self._clock = clock
+        self._accounts = Accounts(self.ledger, ring, clock)
+        self._addresses: OrderedDict[str, Quota] = OrderedDict()
+        self._creating = asyncio.Lock()
+        self._unknown = 0
+
+    @classmethod
+    async def open(cls, plans: Plans, store: Store, clock: Clock) -> Self:
+        """Read the keys of the store.
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        ring = Keyring(await store.transact(records.read_keys))
+        if lost := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
+            _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(lost))
+        return cls(plans, ring, store, clock)
+
+    # Requests
+
+    async def admit(self, text: str, asked: Asked) -> Verdict:
+        """Decide on a request that shows a key."""
+        key = self._ring.verify(text)
+        if key is None:
+            self._unknown += 1
+            return Verdict(Reason.UNKNOWN)
+        plan = self.plans.get(key.plan)
+        if plan is None:
+            return self._count(Verdict(Reason.NO_PLAN, key.plan, key=key), asked)
+        reason = Reason.ADMITTED if asked.free else await self._accounts.take(key, plan)
+        if reason is Reason.UNKNOWN:
+            self._unknown += 1
+            return Verdict(reason)
+        if reason is Reason.ADMITTED:
+            reason = _allowed(plan, asked)
+        return self._count(self._verdict(reason, plan, self._accounts.quota(key, plan), key), asked)
+
+    def admit_anonymous(self, plan: Plan, address: str, asked: Asked) -> Verdict:
+        """Decide on a request of an address without a key, under the configured plan for those.
+
+        Its counts are in memory alone: an address is not for the store to keep.
+        """
+        which = address_key(address)
+        quota = self._addresses.get(which)
+        if quota is None:
+            quota = self._addresses[which] = Quota(plan)
+            if len(self._addresses) > MAX_ADDRESSES:
+                self._addresses.popitem(last=False)
+        else:
+            self._addresses.move_to_end(which)
+        reason = self._take_at_once(quota)
+        if reason is Reason.ADMITTED:
+            reason = _allowed(plan, asked)
+        return self._count(self._verdict(reason, plan, quota, None), asked)
+
+    def _take_at_once(self, quota: Quota) -> Reason:
+        now, day = self._clock.monotonic(), self._today
+        outcome = quota.take(now, day)
+        if outcome is Outcome.RESERVE:
+            quota.granted(day, quota.whole, quota.whole)
+            outcome = quota.take(now, day)
+        return REASONS[outcome]
+
+    def _verdict(self, reason: Reason, plan: Plan, quota: Quota, key: Key | None) -> Verdict:
+        limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
+        waits = {limit.name: limit.reset_s for limit in limits}
+        wait_s = 2 if reason is Reason.UNAVAILABLE else waits.get(reason.value, 0)
+        return Verdict(reason, plan.name, limits, wait_s, key)
+
+    def _count(self, verdict: Verdict, asked: Asked) -> Verdict:
+        if not asked.free:
+            # What clients ask for is theirs to choose: names that there are not would be without number.
+            known = asked.endpoint is not None and self._store.head(asked.endpoint) is not None
+            endpoint = asked.endpoint if known and asked.endpoint is not None else ""
+            cell = Cell(verdict.key.id if verdict.key else "", verdict.plan, endpoint)
+            self.usage.add(cell, verdict.reason, self._today, refused=verdict.reason is not Reason.ADMITTED)
+        return verdict
+
+    @property
+    def _today(self) -> int:
+        return day_of(self._clock.wall_ms())
+
+    def samples(self) -> Iterable[metrics.Sample]:
+        """The metrics: plans are as many as are configured, and outcomes a few."""
+        for (plan, outcome), count in self.usage.outcomes.items():
+            yield metrics.ACCESS_REQUESTS.sample(count, plan, outcome)
+        yield metrics.ACCESS_MERGED.sample(self.usage.merged)
+        yield metrics.ACCESS_UNKNOWN.sample(self._unknown)
+        yield metrics.ACCESS_KEYS.sample(sum(key.revoked_ms is None for key in self._ring.all()))
+        yield metrics.ACCESS_RESERVATIONS.sample(self.ledger.commits)
+
+    # Administration
+
+    def all_keys(self) -> list[Key]:
+        """All keys, the oldest first."""
+        return self._ring.all()
+
+    async def create(self, name: str, plan: str) -> tuple[Key, str]:
+        """Make a key; returns what is kept of it, and the key itself.
+
+        Raises:
+            UnknownPlan: there is no such plan.
+            TooManyKeys: there are as many as there may be.
+            Unavailable: the store cannot commit now.
+        """
+        if plan not in self.plans:
+            have = f"there are {', '.join(sorted(self.plans))}" if self.plans else "no [[plan]] is configured"
+            raise UnknownPlan(f"there is no plan {plan!r}: {have}")
+        async with self._creating:
+            instead_of = self._ring.oldest_revoked()
+            key, text = new_key(name, plan, self._clock.wall_ms())
+            while self._ring.get(key.id) is not None:
+                key, text = new_key(name, plan, self._clock.wall_ms())
+            await self._store.transact(partial(records.add_key, key=key, instead_of=instead_of))
+            if instead_of is not None:
+                self._ring.remove(instead_of.id)
+            self._ring.add(key)
+        _logger.info("key created", key=key.id, name=name, plan=plan)
+        return key, text
+
+    async def revoke(self, key_id: str) -> Key | None:
+        """Let a key be of no use from now on; None when there is none.
+
+        Raises:
+            Unavailable: it is of no use now, but will be again after a restart: the store does not know.
+        """
+        key = self._ring.revoke(key_id, self._clock.wall_ms())
+        if key is None:
+            return None
+        self._accounts.forget(key_id)
+        self.usage.forget(key_id)
+        await self._store.transact(partial(records.keep_revocation, key=key))
+        _logger.info("key revoked", key=key_id, name=key.name, plan=key.plan)
+        return key
+
+    def verify(self, text: str) -> Key | None:
+        """The key that a text is; None when it is none of ours, or is revoked."""
+        return self._ring.verify(text)
+
+    async def standing(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
+        """Requests of a key today that were answered, or lost with a process that was killed; and its limits.
+
+        Raises:
+            Unavailable: that is not known, and the store cannot be asked.
+        """
+        used, plan = await self._accounts.used(key), self.plans.get(key.plan)
+        if plan is None:
+            return used, ()
+        quota = self._accounts.quota(key, plan)
+        return used, tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms(), used))
+
+    async def close(self) -> None:
+        """Give back what was reserved and not used; no request is admitted any more that needs a reservation."""
+        await self._accounts.close()
+
+
+def _allowed(plan: Plan, asked: Asked) -> Reason:
+    if asked.writes:
+        return Reason.READ_ONLY
+    return Reason.ADMITTED if asked.endpoint is None or plan.may_read(asked.endpoint) else Reason.PREFIX

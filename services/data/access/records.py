@@ -1,0 +1,59 @@
+"""What the store keeps of keys, in the SQL that SQLite and PostgreSQL share; the caller commits."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.data.access.keys import Key
+from services.data.store.tables import API_KEYS, KEY_DAYS
+
+KEEP_DAYS: Final = 31
+"""Counts of days are kept so long; what was used before is in the reports that are made from access events."""
+
+_OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day == bindparam("of_day"))
+_ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
+_TOTAL: Final = select(KEY_DAYS.c.requests).where(_OF_DAY)
+
+
+class Units(NamedTuple):
+    """Requests of a key on a day (days since 1970) to be added; a negative number gives some back."""
+
+    key_id: str
+    day: int
+    units: int
+
+
+async def read_keys(connection: AsyncConnection) -> list[Key]:
+    """Return all keys."""
+    columns = [API_KEYS.c[name] for name in Key.__dataclass_fields__]
+    return [Key(*row) for row in await connection.execute(select(*columns))]
+
+
+async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None = None) -> None:
+    """Keep a key, and forget another one with its counts."""
+    if instead_of is not None:
+        await connection.execute(delete(API_KEYS).where(API_KEYS.c.id == instead_of.id))
+        await connection.execute(delete(KEY_DAYS).where(KEY_DAYS.c.key_id == instead_of.id))
+    await connection.execute(insert(API_KEYS), asdict(key))
+
+
+async def keep_revocation(connection: AsyncConnection, key: Key) -> None:
+    """Keep when a key was revoked."""
+    await connection.execute(update(API_KEYS).where(API_KEYS.c.id == key.id).values(revoked_ms=key.revoked_ms))
+
+
+async def add_units(connection: AsyncConnection, wanted: Sequence[Units]) -> list[int]:
+    """Add to the counts; returns each one's total."""
+    totals: list[int] = []
+    for key_id, day, units in wanted:
+        of = {"of_key": key_id, "of_day": day}
+        if units:
+            added = await connection.execute(_ADD, {**of, "units": units})
+            if not added.rowcount:
+                await connection.execute(insert(KEY_DAYS), {"key_id": key_id, "day": day, "requests": units})
+                await connection.execute(delete(KEY_DAYS).where(KEY_DAYS.c.day < day - KEEP_DAYS))
+        totals.append((await connection.execute(_TOTAL, of)).scalar_one_or_none() or 0)
+    return totals

@@ -1,0 +1,89 @@
+"""API keys over REST, on the internal listener: for holders of the shared key (docs/access.md section 3)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from diem.errors import DiemError
+from diem.links.problems import problem
+from diem.process.auth import SharedKey
+from diem.protocol.versions import iso
+from services.data.access.access import Access
+from services.data.access.keys import MAX_NAME, Key, is_id
+from services.data.api import problems
+from services.data.api.bodies import read_body
+from services.data.errors import Invalid, Malformed
+
+PREFIX: Final = "/v1/keys"
+MAX_BODY: Final = 4096
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def keys_app(access: Access, shared: SharedKey) -> Starlette:
+    """The application that answers below :data:`PREFIX`."""
+
+    async def create(request: Request) -> Response:
+        name, plan = _wanted(await read_body(request, MAX_BODY))
+        key, text = await access.create(name, plan)
+        # The one answer that has the secret.
+        return _reply({**_entry(key), "key": text}, 201)
+
+    async def all_(_request: Request) -> Response:
+        return _reply({"keys": [_entry(key) for key in access.all_keys()], "plans": sorted(access.plans)})
+
+    async def revoke(request: Request) -> Response:
+        key_id = request.path_params["key_id"]
+        key = await access.revoke(key_id) if is_id(key_id) else None
+        return problem(404, "unknown_key", "there is no API key with this id") if key is None else _reply(_entry(key))
+
+    def route(path: str, handler: Handler, method: str) -> Route:
+        return Route(PREFIX + path, _guarded(handler, shared), methods=[method])
+
+    return Starlette(
+        routes=[route("", create, "POST"), route("", all_, "GET"), route("/{key_id}", revoke, "DELETE")],
+        exception_handlers={
+            DiemError: problems.on_data_error,
+            HTTPException: problems.on_http_error,
+            Exception: problems.on_defect,
+        },
+    )
+
+
+def _guarded(handler: Handler, shared: SharedKey) -> Handler:
+    async def answer(request: Request) -> Response:
+        given = request.headers.getlist("authorization")
+        if len(given) != 1 or not shared.matches(given[0]):
+            return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    return answer
+
+
+def _wanted(body: bytes) -> tuple[str, str]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Invalid('expected {"name": ..., "plan": ...}')
+    name, plan = found.get("name"), found.get("plan")
+    if not isinstance(name, str) or not name.strip().isprintable() or not 1 <= len(name.strip()) <= MAX_NAME:
+        raise Invalid(f"a name has 1 to {MAX_NAME} printable characters", "name")
+    if not isinstance(plan, str):
+        raise Invalid("a plan is needed", "plan")
+    return name.strip(), plan
+
+
+def _entry(key: Key) -> dict[str, Any]:
+    revoked = None if key.revoked_ms is None else iso(key.revoked_ms)
+    return {"id": key.id, "name": key.name, "plan": key.plan, "created": iso(key.created_ms), "revoked": revoked}
+
+
+def _reply(value: dict[str, Any], status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,441 @@
+"""Keys and quotas behind the REST interface: real store, no sockets."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from services.data.access import access as module
+from services.data.access import keys as keys_module
+from services.data.access.access import Access
+from services.data.access.plans import Plan, Plans
+from services.data.access.quota import day_of
+from services.data.access.verdict import Asked, Reason
+from services.data.api import Api, ApiOptions
+from services.data.api.keys import keys_app
+from services.data.errors import Unavailable
+from services.data.store import Store
+from tests.support.databases import Databases
+
+WRITE, SHARED = "a-write-key-of-the-tests", "a-shared-key-of-the-tests"
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+HOUR = "2026-01-01T00:00:00Z"
+BODY = {"unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": 5}]}
+PLANS = (Plan("free", 60, 200), Plan("tiny", per_day=7), Plan("dam", prefixes=("/dam",)), Plan("open"))
+DATA = Asked("/dam/a")
+
+
+class World:
+    """One Data Service, which may be restarted; its store stays."""
+
+    def __init__(self, directory: Path, plans: tuple[Plan, ...], url: str = "") -> None:
+        self.url = url or f"sqlite:///{directory / 'data.db'}"
+        self.directory = directory
+        self.clock = ManualClock(wall_ms=NOON)
+        self.plans = plans
+
+    async def begin(self, **options: Any) -> None:
+        self.store = await Store.open(self.url, clock=self.clock)
+        self._serving = self.store.serving()
+        await self._serving.__aenter__()
+        self.access = await Access.open(Plans(self.plans), self.store, self.clock)
+        chosen = ApiOptions(page_dir=self.directory, **options)
+        self.api = Api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access)
+
+    async def end(self, *, killed: bool = False) -> None:
+        if killed:
+            # What was on its way is committed, and nothing is given back.
+            work = self.access.ledger._work
+            await asyncio.wait([work] if work is not None else [asyncio.create_task(asyncio.sleep(0))])
+        else:
+            await self.access.close()
+        await self._serving.__aexit__(None, None, None)
+
+    async def key(self, plan: str = "free") -> str:
+        return (await self.access.create("a test", plan))[1]
+
+    def http(self, key: str | None = None, client: str = "192.0.2.7") -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self.api, raise_app_exceptions=False, client=(client, 50000))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", headers=headers)
+
+    async def ask(self, key: str, times: int, asked: Asked = DATA) -> Counter[Reason]:
+        found = await asyncio.gather(*(self.access.admit(key, asked) for _ in range(times)))
+        return Counter(verdict.reason for verdict in found)
+
+
+@pytest.fixture
+async def world(tmp_path: Path, databases: Databases) -> AsyncIterator[World]:
+    """One with two endpoints, on either database."""
+    made = World(tmp_path, PLANS, databases.url())
+    await made.begin()
+    async with made.http(WRITE) as http:
+        for name in ("/dam/a", "/load/a"):
+            assert (await http.put(f"/v1/data{name}", json=BODY)).status_code == 200
+    yield made
+    await made.end()
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, answer.json()["code"]
+
+
+async def test_a_key_has_its_plan_and_not_the_address_one(world: World) -> None:
+    async with world.http(await world.key()) as http:
+        answers = [await http.get("/v1/data/dam/a") for _ in range(61)]
+    assert [answer.status_code for answer in answers] == [200] * 60 + [429]
+    assert answers[0].headers["ratelimit-policy"] == '"minute";q=60;w=60, "day";q=200;w=86400'
+    assert answers[0].headers["ratelimit"] == '"minute";r=59;t=61, "day";r=199;t=43200'
+    assert problem(answers[60]) == (429, "rate")
+    assert answers[60].headers["retry-after"] == "61"
+    assert answers[60].headers["ratelimit"].startswith('"minute";r=0;t=61')
+    assert "RateLimit" in answers[60].headers["access-control-expose-headers"]
+
+
+async def test_the_day_is_over_when_its_requests_are(world: World) -> None:
+    async with world.http(await world.key("tiny")) as http:
+        answers = [await http.get("/v1/endpoints") for _ in range(8)]
+        assert [answer.status_code for answer in answers] == [200] * 7 + [429]
+        assert problem(answers[7]) == (429, "quota")
+        assert answers[7].headers["retry-after"] == "43200"
+        world.clock.advance(43_200)
+        assert (await http.get("/v1/endpoints")).status_code == 200
+
+
+async def test_exactly_the_quota_is_admitted_of_many_at_once(world: World) -> None:
+    key = await world.key("tiny")
+    assert await world.ask(key, 50) == {Reason.ADMITTED: 7, Reason.DAY: 43}
+
+
+async def test_an_orderly_restart_loses_no_request_of_the_day_and_a_kill_gives_none(world: World) -> None:
+    key = await world.key()
+    admitted = (await world.ask(key, 30))[Reason.ADMITTED]
+    await world.end()
+    await world.begin()
+    world.clock.advance(120)
+    assert (await world.access.standing(world.access.all_keys()[0]))[0] == admitted == 30
+    admitted += (await world.ask(key, 30))[Reason.ADMITTED]
+    await world.end(killed=True)
+    await world.begin()
+    for _ in range(6):
+        world.clock.advance(120)
+        admitted += (await world.ask(key, 60))[Reason.ADMITTED]
+    assert 200 - 3 * 4 <= admitted <= 200
+
+
+async def test_only_the_plans_endpoints_may_be_read(world: World) -> None:
+    async with world.http(await world.key("dam")) as http:
+        assert (await http.get("/v1/data/dam/a")).status_code == 200
+        assert problem(await http.get("/v1/data/load/a")) == (403, "not_in_plan")
+        assert problem(await http.get("/v1/data/damage")) == (403, "not_in_plan")
+        assert problem(await http.get("/v1/data/%6Coad/a")) == (403, "not_in_plan")
+        assert problem(await http.get("/v1/history/load/a")) == (403, "not_in_plan")
+        assert (await http.get("/v1/endpoints")).status_code == 200
+
+
+async def test_a_key_does_not_write(world: World) -> None:
+    async with world.http(await world.key()) as http:
+        for answer in (await http.put("/v1/data/dam/a", json=BODY), await http.delete("/v1/data/dam/a")):
+            assert problem(answer) == (403, "read_only")
+
+
+async def test_an_unknown_key_is_refused_and_its_address_pays(world: World) -> None:
+    unknown = f"diem_aaaaaaaa_{'x' * 43}"
+    async with world.http(unknown) as http:
+        answers = [await http.get("/v1/endpoints") for _ in range(101)]
+    assert problem(answers[0]) == (401, "unauthorised")
+    assert "invalid_token" in answers[0].headers["www-authenticate"]
+    assert problem(answers[100]) == (429, "rate")
+    async with world.http("diem_") as http:
+        assert (await http.get("/config.json")).status_code == 429
+    async with world.http("diem_", client="192.0.2.8") as http:
+        assert (await http.get("/config.json")).status_code == 200
+        assert (await http.get("/v1/data/dam/a")).status_code == 401
+
+
+async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(world: World) -> None:
+    key = await world.key()
+    async with world.http(key) as http:
+        assert (await http.get("/v1/endpoints")).status_code == 200
+        await world.access.revoke(key[5:13])
+        assert (await http.get("/v1/endpoints")).status_code == 401
+    await world.end()
+    await world.begin()
+    assert (await world.ask(key, 1)) == {Reason.UNKNOWN: 1}
+    assert [found.revoked_ms for found in world.access.all_keys()] == [NOON]
+
+
+async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await world.key()
+    add, begun, go = world.access.ledger.add, asyncio.Event(), asyncio.Event()
+
+    async def slow(*units: Any) -> int:
+        begun.set()
+        await go.wait()
+        return await add(*units)
+
+    monkeypatch.setattr(world.access.ledger, "add", slow)
+    waiting = asyncio.create_task(world.ask(key, 3))
+    await asyncio.wait_for(begun.wait(), 5)
+    await world.access.revoke(key[5:13])
+    go.set()
+    assert await waiting == {Reason.UNKNOWN: 3}
+
+
+async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await world.key()
+
+    async def full(_work: object) -> None:
+        raise Unavailable("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "transact", full)
+        with pytest.raises(Unavailable):
+            await world.access.revoke(key[5:13])
+    assert await world.ask(key, 1) == {Reason.UNKNOWN: 1}
+
+
+async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited, unlimited = await world.key("tiny"), await world.key("open")
+
+    async def full(_work: object) -> None:
+        raise Unavailable("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "transact", full)
+        async with world.http(limited) as http:
+            answer = await http.get("/v1/endpoints")
+        assert problem(answer) == (503, "store_unavailable")
+        assert answer.headers["retry-after"] == "2"
+        assert await world.ask(unlimited, 5) == {Reason.ADMITTED: 5}
+    assert await world.ask(limited, 10) == {Reason.ADMITTED: 7, Reason.DAY: 3}
+    await world.end()
+    await world.begin()
+    used = {key.plan: (await world.access.standing(key))[0] for key in world.access.all_keys()}
+    assert used == {"tiny": 7, "open": 5}
+
+
+async def test_a_key_whose_plan_is_gone_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path, PLANS)
+    await world.begin()
+    key = await world.key()
+    await world.end()
+    world.plans = PLANS[1:]
+    await world.begin()
+    async with world.http(key) as http:
+        assert problem(await http.get("/v1/endpoints")) == (403, "no_plan")
+    await world.end()
+
+
+async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path: Path) -> None:
+    world = World(tmp_path, (Plan("anonymous", 3, 5, ("/dam",)),))
+    await world.begin()
+    async with world.http() as http:
+        statuses = [(await http.get("/v1/endpoints")).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        assert (await http.get("/config.json")).status_code == 200
+        ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+        assert (await http.options("/v1/data/a", headers=ask)).status_code == 204
+        world.clock.advance(61)
+        assert problem(await http.get("/v1/data/load/a")) == (403, "not_in_plan")
+        assert problem(await http.get("/v1/data/dam/a")) == (404, "unknown_endpoint")
+        assert problem(await http.get("/v1/data/dam/a")) == (429, "quota")
+        assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (429, "quota")
+    async with world.http(client="192.0.2.8") as http:
+        answer = await http.get("/v1/endpoints")
+        assert answer.headers["ratelimit"] == '"minute";r=2;t=61, "day";r=4;t=43139'
+        assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (401, "unauthorised")
+    async with world.http(WRITE) as http:
+        assert {(await http.get("/v1/endpoints")).status_code for _ in range(10)} == {200}
+    await world.end()
+
+
+async def test_many_addresses_are_forgotten_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ADDRESSES", 2)
+    plan = Plan("anonymous", 1)
+    world = World(tmp_path, (plan,))
+    await world.begin()
+    order = ("192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.3", "192.0.2.1", "192.0.2.2")
+    reasons = [world.access.admit_anonymous(plan, address, DATA).reason.value for address in order]
+    assert reasons == ["admitted", "admitted", "minute", "admitted", "minute", "admitted"]
+    await world.end()
+
+
+async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: Path) -> None:
+    world = World(tmp_path, PLANS)
+    await world.begin(anonymous=False)
+    key = await world.key()
+    ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+    async with world.http() as http:
+        preflight = await http.options("/v1/data/dam/a", headers=ask)
+        assert preflight.status_code == 204
+        assert "Authorization" in preflight.headers["access-control-allow-headers"]
+        assert problem(await http.get("/v1/endpoints")) == (401, "unauthorised")
+    async with world.http(key) as http:
+        assert (await http.get("/v1/endpoints", headers=ask)).headers["access-control-allow-origin"] == "*"
+    await world.end()
+
+
+async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> None:
+    transport = httpx.ASGITransport(keys_app(world.access, SharedKey(SHARED)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
+        assert problem(await http.get("/v1/keys")) == (401, "unauthorised")
+        assert problem(await http.post("/v1/keys", headers={"Authorization": f"Bearer {WRITE}"})) == (
+            401,
+            "unauthorised",
+        )
+        http.headers["Authorization"] = f"Bearer {SHARED}"
+        made = await http.post("/v1/keys", json={"name": " The page ", "plan": "free"})
+        assert made.status_code == 201
+        assert made.headers["cache-control"] == "no-store"
+        text = made.json()["key"]
+        assert await world.ask(text, 1) == {Reason.ADMITTED: 1}
+        listed = await http.get("/v1/keys")
+        assert text.rpartition("_")[2] not in listed.text
+        created = "2023-11-14T12:00:00.000Z"
+        entry = {"id": text[5:13], "name": "The page", "plan": "free", "created": created, "revoked": None}
+        assert listed.json() == {"keys": [entry], "plans": ["dam", "free", "open", "tiny"]}
+        for _ in range(2):
+            revoked = await http.delete(f"/v1/keys/{text[5:13]}")
+            assert revoked.json() == {**entry, "revoked": created}
+        for unknown in ("aaaaaaaa", "x", "%2e%2e"):
+            assert problem(await http.delete(f"/v1/keys/{unknown}"))[0] == 404
+        bodies: list[Any] = [{"name": "", "plan": "free"}, {"name": "a\nb", "plan": "free"}, {"name": "a"}, [], {}]
+        for wrong in bodies:
+            assert (await http.post("/v1/keys", json=wrong)).status_code == 422
+        assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "x"})) == (422, "unknown_plan")
+        assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "anonymous"})) == (422, "unknown_plan")
+        assert problem(await http.post("/v1/keys", content=b"{")) == (400, "malformed")
+        assert problem(await http.post("/v1/keys", content=b"x" * 5000)) == (413, "too_large")
+        assert problem(await http.put("/v1/keys", content=b"")) == (405, "method_not_allowed")
+
+
+async def test_reservations_of_many_keys_share_commits(world: World) -> None:
+    keys = [await world.key() for _ in range(20)]
+    before = world.access.ledger.commits
+    assert sum([(await found)[Reason.ADMITTED] for found in [world.ask(key, 1) for key in keys]]) == 20
+    spent = world.access.ledger.commits
+    world.clock.advance(86_400)
+    found = await asyncio.gather(*(world.ask(key, 1) for key in keys))
+    assert sum(each[Reason.ADMITTED] for each in found) == 20
+    assert (spent - before, world.access.ledger.commits - spent) == (20, 1)
+
+
+async def test_requests_are_counted_by_key_plan_and_known_endpoint(world: World) -> None:
+    key = await world.key("dam")
+    for asked in (DATA, DATA, Asked("/load/a"), Asked("/dam/nothing"), Asked(None), Asked("/dam/a", free=True)):
+        await world.ask(key, 1, asked)
+    await world.ask("diem_x", 1)
+    counted = {(cell.key, cell.plan, cell.endpoint): tuple(count) for cell, count in world.access.usage.swap().items()}
+    of = key[5:13]
+    assert counted == {
+        (of, "dam", "/dam/a"): (2, 0),
+        (of, "dam", "/load/a"): (0, 1),
+        (of, "dam", ""): (2, 0),
+    }
+    assert world.access.usage.swap() == {}
+    assert world.access.usage.today(of, day_of(NOON)) == {"/dam/a": 2, "": 2}
+    assert world.access.usage.outcomes == {("dam", "admitted"): 4, ("dam", "prefix"): 1}
+
+
+async def test_a_key_is_told_what_it_has_used_and_what_it_has_left(world: World) -> None:
+    key = await world.key("tiny")
+    async with world.http(key) as http:
+        for path in ("data/dam/a", "data/dam/a", "data/load/a", "endpoints"):
+            await http.get(f"/v1/{path}")
+        told = await http.get("/v1/usage")
+        assert told.json() == {
+            "key": key[5:13],
+            "name": "a test",
+            "plan": "tiny",
+            "prefixes": [],
+            "day": "2023-11-14",
+            "requests": 4,
+            "limits": [{"name": "day", "quota": 7, "window": 86_400, "remaining": 3, "reset": 43_200}],
+            "since": "2023-11-14T12:00:00.000Z",
+            "endpoints": [
+                {"endpoint": "/dam/a", "requests": 2},
+                {"endpoint": "/load/a", "requests": 1},
+                {"endpoint": "", "requests": 1},
+            ],
+        }
+        assert told.headers["ratelimit"] == '"day";r=3;t=43200'
+        assert told.headers["cache-control"] == "no-store"
+        assert await world.ask(key, 9) == {Reason.ADMITTED: 3, Reason.DAY: 6}
+        assert (await http.get("/v1/usage")).json()["limits"][0]["remaining"] == 0
+    await world.end()
+    await world.begin()
+    async with world.http(key) as http:
+        told = await http.get("/v1/usage")
+        assert (told.json()["requests"], told.json()["limits"][0]["remaining"]) == (7, 0)
+        assert told.headers["ratelimit"] == '"day";r=0;t=43200'
+
+
+async def test_usage_is_for_keys_and_its_own_limit_is_the_address(world: World) -> None:
+    async with world.http() as http:
+        assert problem(await http.get("/v1/usage")) == (401, "unauthorised")
+    async with world.http(WRITE) as http:
+        assert problem(await http.get("/v1/usage")) == (401, "unauthorised")
+    async with world.http(await world.key("tiny"), client="192.0.2.9") as http:
+        statuses = [(await http.get("/v1/usage")).status_code for _ in range(101)]
+    assert statuses == [200] * 100 + [429]
+
+
+async def test_keys_that_are_made_at_once_where_there_is_no_room_replace_revoked_ones_in_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "MAX_KEYS", 3)
+    old = [await world.key() for _ in range(3)]
+    for key in old[:2]:
+        await world.access.revoke(key[5:13])
+    made = await asyncio.gather(*(world.key() for _ in range(3)), return_exceptions=True)
+    new = [key for key in made if isinstance(key, str)]
+    assert len(new) == 2
+    assert len(world.access.all_keys()) == 3
+    await world.end()
+    await world.begin()
+    assert {key.id for key in world.access.all_keys()} == {key[5:13] for key in (old[2], *new)}
+
+
+async def test_any_interleaving_of_keys_and_failing_commits_stays_within_every_quota(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(1)
+    texts = [await world.key("tiny") for _ in range(20)]
+    transact = world.store.transact
+
+    async def failing(work: Any) -> Any:
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.2:
+            raise Unavailable("before")
+        done = await transact(work)
+        if chance.random() < 0.2:
+            raise Unavailable("after")
+        return done
+
+    monkeypatch.setattr(world.store, "transact", failing)
+    admitted = Counter[tuple[str, int]]()
+
+    async def ask(text: str) -> None:
+        if (await world.access.admit(text, DATA)).reason is Reason.ADMITTED:
+            admitted[text, day_of(world.clock.wall_ms())] += 1
+
+    for _ in range(3):
+        await asyncio.gather(*(ask(chance.choice(texts)) for _ in range(200)))
+        world.clock.advance(86_400)
+    assert sum(admitted.values()) > 0
+    assert max(admitted.values()) <= 7
+    monkeypatch.undo()

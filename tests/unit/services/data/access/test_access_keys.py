@@ -1,0 +1,92 @@
+"""Keys: their form, and that nothing of their secret is kept."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.data.access import keys
+from services.data.access.keys import Keyring, TooManyKeys, is_id, new_key, offered
+
+NOW = 1_700_000_000_000
+
+
+def test_a_new_key_is_known_again() -> None:
+    key, text = new_key("the page", "free", NOW)
+    assert re.fullmatch(r"diem_[a-z0-9]{8}_[A-Za-z0-9]{43}", text)
+    assert text.startswith(f"diem_{key.id}_")
+    assert is_id(key.id)
+    assert Keyring([key]).verify(text) == key
+
+
+def test_the_secret_is_not_kept() -> None:
+    key, text = new_key("the page", "free", NOW)
+    secret = text.rpartition("_")[2]
+    assert secret not in repr(key)
+    assert secret.encode() not in key.digest
+
+
+def test_two_keys_differ() -> None:
+    made = [new_key("a", "free", NOW) for _ in range(100)]
+    assert len({key.id for key, _ in made}) == len({text for _, text in made}) == 100
+
+
+@given(st.data())
+def test_a_key_with_one_character_changed_is_none(data: st.DataObject) -> None:
+    key, text = new_key("a", "free", NOW)
+    other, _ = new_key("b", "free", NOW)
+    ring = Keyring([key, other])
+    at = data.draw(st.integers(0, len(text) - 1))
+    wrong = data.draw(st.characters().filter(lambda found: found != text[at]))
+    assert ring.verify(text[:at] + wrong + text[at + 1 :]) is None
+    assert ring.verify(text.replace(key.id, other.id)) is None
+
+
+@given(st.text())
+def test_any_text_can_be_offered(text: str) -> None:
+    assert Keyring().verify(text) is None
+    assert Keyring().verify(f"diem_{text}") is None
+
+
+def test_a_revoked_key_is_of_no_use_and_stays_so() -> None:
+    key, text = new_key("a", "free", NOW)
+    ring = Keyring([key])
+    revoked = ring.revoke(key.id, NOW + 1)
+    assert revoked == replace(key, revoked_ms=NOW + 1)
+    assert ring.verify(text) is None
+    assert ring.revoke(key.id, NOW + 2) == revoked
+    assert ring.revoke("aaaaaaaa", NOW) is None
+    assert ring.all() == [revoked]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer a-write-key", None),
+        ("Basic diem_x", None),
+        ("Bearer diem_x", "diem_x"),
+        ("bearer  diem_x ", "diem_x"),
+    ],
+)
+def test_only_what_looks_like_an_api_key_is_taken_for_one(header: str | None, expected: str | None) -> None:
+    assert offered(header) == expected
+
+
+def test_a_full_ring_forgets_the_key_that_was_revoked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MAX_KEYS", 3)
+    made = [new_key(str(number), "free", NOW + number)[0] for number in range(3)]
+    ring = Keyring(made)
+    with pytest.raises(TooManyKeys, match="revoke one"):
+        ring.oldest_revoked()
+    ring.revoke(made[2].id, NOW + 10)
+    ring.revoke(made[0].id, NOW + 11)
+    oldest = ring.oldest_revoked()
+    assert oldest is not None
+    assert oldest.id == made[2].id
+    ring.remove(oldest.id)
+    assert ring.oldest_revoked() is None

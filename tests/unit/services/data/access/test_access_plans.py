@@ -1,0 +1,77 @@
+"""Plans: which endpoints they have, and the tables of diem.toml that they come from."""
+
+from pathlib import Path
+
+import pytest
+
+from services.data.access.plans import Plan, Plans
+from services.data.sources.config import BadConfig, load
+
+GOOD = """\
+[[source]]
+type = "simulation"
+
+[[plan]]
+name = "free"
+per_minute = 60
+per_day = 1000
+
+[[plan]]
+name = "prices"
+per_day = 100
+prefixes = ["/dam", "/my/prices"]
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "diem.toml"
+    file.write_text(text)
+    return file
+
+
+def test_plans_are_read(tmp_path: Path) -> None:
+    assert [each.plan for each in load(write(tmp_path, GOOD)).plan] == [
+        Plan("free", 60, 1000),
+        Plan("prices", None, 100, ("/dam", "/my/prices")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("per_day = 1000", "per_day = 0", 'line 7, [[plan]] 1 "free", per_day: input should be greater than or equal'),
+        ("per_day = 1000", "per_day = '1000'", 'line 7, [[plan]] 1 "free", per_day: input should be a valid integer'),
+        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free", per_second: extra inputs'),
+        ('"/my/prices"', '"my/prices"', 'line 12, [[plan]] 2 "prices", prefixes: it must be'),
+        ('["/dam", "/my/prices"]', "[]", 'line 12, [[plan]] 2 "prices", prefixes: list should have at least 1 item'),
+        ('"prices"', '"free"', 'line 10, [[plan]] 2 "free", name: another plan has the name'),
+        ('name = "free"\n', "", "line 4, [[plan]] 1, name: field required"),
+        ('"free"', '"fr ee"', 'line 5, [[plan]] 1 "fr ee", name: string should match'),
+        ('"simulation"', '"simulation"\nname = 1', "line 3, [[source]] 1, name: input should be a valid string"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    file = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert f"{file}: {expected}" in str(caught.value)
+
+
+def test_a_source_and_a_plan_may_have_one_name(tmp_path: Path) -> None:
+    assert load(write(tmp_path, GOOD.replace('"free"', '"market"'))).plan[0].name == "market"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "allowed"),
+    [("/dam", True), ("/dam/prices/GR", True), ("/damage", False), ("/", False), ("/load/GR", False)],
+)
+def test_a_prefix_is_of_whole_segments(endpoint: str, allowed: bool) -> None:
+    assert Plan("a", prefixes=("/dam",)).may_read(endpoint) is allowed
+    assert Plan("a").may_read(endpoint)
+
+
+def test_the_anonymous_plan_is_none_that_a_key_may_have() -> None:
+    plans = Plans([Plan("anonymous", 10), Plan("free", 60)])
+    assert list(plans) == ["free"]
+    assert plans.anonymous == Plan("anonymous", 10)
+    assert Plans().anonymous is None

@@ -1,0 +1,219 @@
+"""Quotas: never more than the plan in any window, whatever is interleaved, lost or killed."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.data.access.plans import Plan
+from services.data.access.quota import Limit, Outcome, Quota, Window, day_of, fields
+
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+
+
+def reserved(quota: Quota, day: int, store: Counter[int], amount: int) -> None:
+    store[day] += amount
+    quota.granted(day, amount, store[day])
+
+
+@given(st.lists(st.floats(0, 40), min_size=1, max_size=300), st.integers(1, 20), st.floats(0, 1e6))
+def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], limit: int, start: float) -> None:
+    quota, now, taken = Quota(Plan("a", per_minute=limit)), start, list[float]()
+    quota.granted(0, 1000, 1000)
+    for step in steps:
+        now += step / limit
+        if quota.take(now, 0) is Outcome.TAKEN:
+            taken.append(now)
+    for first in taken:
+        assert sum(first <= at < first + 60 for at in taken) <= limit
+
+
+@given(st.integers(1, 50), st.floats(0, 1e6))
+def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, now: float) -> None:
+    quota = Quota(Plan("a", per_minute=limit))
+    quota.granted(0, 1000, 1000)
+    for _ in range(2):
+        outcomes = [quota.take(now, 0) for _ in range(limit + 5)]
+        assert outcomes == [Outcome.TAKEN] * limit + [Outcome.OVER_MINUTE] * 5
+        (minute,) = quota.limits(now, NOON)
+        assert minute.remaining == 0
+        assert 59 < minute.reset_s <= 61
+        now += minute.reset_s
+
+
+def test_the_second_that_began_60_seconds_ago_still_counts() -> None:
+    quota = Quota(Plan("a", per_minute=1))
+    quota.granted(0, 10, 10)
+    outcomes = [quota.take(now, 0) for now in (100.9, 160.0, 160.8, 161.0)]
+    assert outcomes == [Outcome.TAKEN, Outcome.OVER_MINUTE, Outcome.OVER_MINUTE, Outcome.TAKEN]
+
+
+def test_a_window_holds_at_most_61_cells() -> None:
+    window = Window()
+    for tenth in range(10_000):
+        window.add(tenth / 10)
+        assert window.count(tenth / 10) <= 610
+    assert window.count(10_000) == 0
+    assert window.wait_s(10_000) == 0
+
+
+class Flight(NamedTuple):
+    """A reservation that was sent to the store."""
+
+    day: int
+    amount: int
+    life: int
+
+
+class Days(RuleBasedStateMachine):
+    """One key under a process that is killed, a store that fails or does not answer, and a clock that steps."""
+
+    @initialize(per_day=st.integers(1, 400), day=st.integers(20_000, 20_002))
+    def begin(self, per_day: int, day: int) -> None:
+        self.per_day = per_day
+        self.day = day
+        self.life = 0
+        self.quota = Quota(Plan("a", per_day=per_day))
+        self.store: Counter[int] = Counter()
+        self.served: Counter[int] = Counter()
+        self.flight: Flight | None = None
+        self.lost: Counter[int] = Counter()
+
+    @rule(count=st.integers(1, 60))
+    def ask(self, count: int) -> None:
+        waiting = 0
+        for _ in range(count):
+            outcome = self.quota.take(0.0, self.day)
+            self.served[self.day] += outcome is Outcome.TAKEN
+            waiting += outcome is Outcome.RESERVE
+            if outcome is Outcome.OVER_DAY:
+                assert self.store[self.day] >= self.per_day
+        if self.flight is None and (waiting or self.quota.is_low(self.day)):
+            self.flight = Flight(self.day, self.quota.block(waiting), self.life)
+
+    @precondition(lambda self: self.flight is not None)
+    @rule(committed=st.booleans(), answered=st.booleans())
+    def settle(self, committed: bool, answered: bool) -> None:
+        assert self.flight is not None
+        flight, self.flight = self.flight, None
+        if committed:
+            self.store[flight.day] += flight.amount
+        if committed and answered and flight.life == self.life:
+            if flight.day != self.quota.day:
+                self.lose()
+            self.quota.granted(flight.day, flight.amount, self.store[flight.day])
+        elif committed:
+            self.lost[flight.day] += flight.amount
+
+    def lose(self) -> None:
+        """What is reserved and not handed out may be of no use from now on."""
+        self.lost[self.quota.day] += self.quota.spare
+
+    @rule()
+    def kill(self) -> None:
+        self.lost[self.quota.day] += self.quota.give_back()[1]
+        self.life += 1
+        self.quota = Quota(Plan("a", per_day=self.per_day))
+
+    @rule()
+    def restart(self) -> None:
+        day, units = self.quota.give_back()
+        self.store[day] -= units
+        self.life += 1
+        self.quota = Quota(Plan("a", per_day=self.per_day))
+
+    @rule(step=st.sampled_from((-1, 1, 1)))
+    def step(self, step: int) -> None:
+        self.day += step
+
+    @invariant()
+    def never_more_than_the_quota(self) -> None:
+        for day, served in self.served.items():
+            assert served <= self.per_day
+            assert served <= self.store[day]
+
+    def teardown(self) -> None:
+        """What is left can still be had: exactly the quota, but for what was lost on the way."""
+        if self.flight is not None:
+            self.settle(committed=False, answered=False)
+        while (outcome := self.quota.take(0.0, self.day)) is not Outcome.OVER_DAY:
+            self.served[self.day] += outcome is Outcome.TAKEN
+            if outcome is Outcome.RESERVE:
+                reserved(self.quota, self.day, self.store, self.quota.block())
+        assert self.per_day - self.lost[self.day] <= self.served[self.day] <= self.per_day
+
+
+TestDays = Days.TestCase
+
+
+def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
+    plan, store, served = Plan("a", per_day=103), Counter[int](), 0
+    while True:
+        quota = Quota(plan)
+        for _ in range(17):
+            if (outcome := quota.take(0.0, 5)) is Outcome.RESERVE:
+                reserved(quota, 5, store, quota.block())
+                outcome = quota.take(0.0, 5)
+            served += outcome is Outcome.TAKEN
+        if outcome is Outcome.OVER_DAY:
+            break
+        assert quota.used(5) == served
+        day, units = quota.give_back()
+        store[day] -= units
+        assert store[5] == served
+    assert served == 103
+
+
+def test_what_is_left_of_a_day_is_of_no_use_on_the_next_one() -> None:
+    quota = Quota(Plan("a", per_day=100))
+    quota.granted(5, 100, 100)
+    assert quota.take(0.0, 5) is Outcome.TAKEN
+    quota.granted(6, 1, 100)
+    assert [quota.take(0.0, 6) for _ in range(2)] == [Outcome.TAKEN, Outcome.OVER_DAY]
+
+
+def test_a_lower_plan_counts_from_what_was_used() -> None:
+    quota = Quota(Plan("a", per_day=10))
+    quota.granted(5, 10, 500)
+    assert quota.take(0.0, 5) is Outcome.OVER_DAY
+    assert quota.used(5) == 10
+
+
+def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
+    quota = Quota(Plan("a", per_minute=1, per_day=10))
+    quota.granted(5, 10, 10)
+    assert quota.take(0.0, 5) is Outcome.TAKEN
+    assert quota.take(1.0, 5) is Outcome.OVER_MINUTE
+    assert quota.used(5) == 1
+
+
+@pytest.mark.parametrize(
+    ("per_day", "waiting", "block"), [(1, 1, 1), (40, 1, 1), (40, 30, 30), (40, 90, 40), (1000, 1, 20), (10**6, 1, 200)]
+)
+def test_a_block_is_a_small_part_of_the_quota(per_day: int, waiting: int, block: int) -> None:
+    assert Quota(Plan("a", per_day=per_day)).block(waiting) == block
+
+
+def test_days_without_a_limit_are_counted_all_the_same() -> None:
+    quota = Quota(Plan("a"))
+    assert quota.take(0.0, 5) is Outcome.RESERVE
+    quota.granted(5, quota.block(), 1000 + quota.block())
+    assert quota.take(0.0, 5) is Outcome.TAKEN
+    assert quota.used(5) == 1001
+    assert quota.limits(0.0, NOON) == []
+
+
+def test_headers_say_what_is_left_and_when_there_is_more() -> None:
+    quota, day = Quota(Plan("a", per_minute=60, per_day=1000)), day_of(NOON)
+    quota.granted(day, 20, 20)
+    for now in (100.0, 100.5, 130.9):
+        assert quota.take(now, day) is Outcome.TAKEN
+    assert quota.limits(130.9, NOON) == [Limit("minute", 60, 60, 57, 31), Limit("day", 1000, 86_400, 997, 43_200)]
+    assert fields(quota.limits(130.9, NOON)) == {
+        "RateLimit-Policy": '"minute";q=60;w=60, "day";q=1000;w=86400',
+        "RateLimit": '"minute";r=57;t=31, "day";r=997;t=43200',
+    }
+    assert fields([]) == {}

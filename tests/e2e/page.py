@@ -1,8 +1,12 @@
 """The demo page in a browser, and what it shows."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from playwright.async_api import Browser, Page, expect
+
+MINUS: Final = "\N{MINUS SIGN}"
+DASH: Final = "\N{EN DASH}"
 
 
 async def open_page(browser: Browser, url: str, *, price: str, load: str) -> Page:
@@ -29,3 +33,10 @@ async def stats(page: Page) -> dict[str, Any]:
     """What the page has counted: fetches by endpoint, update frames."""
     result: dict[str, Any] = await page.evaluate("window.diem.stats")
     return result
+
+
+async def becomes(page: Page, expression: str, within: float = 10.0) -> None:
+    """Wait until an expression is true in the page (its policy forbids what Playwright's own wait needs)."""
+    async with asyncio.timeout(within):
+        while not await page.evaluate(expression):
+            await asyncio.sleep(0.05)

@@ -1,5 +1,8 @@
 /** Numbers, times and ages as the page shows them. */
 
+import type { MarketTime } from "./time.ts";
+import { marketTime } from "./time.ts";
+
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
@@ -41,32 +44,25 @@ export function unit(name: string): string {
   return name.replace("EUR", "€");
 }
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const CLOCK_SECONDS = new Intl.DateTimeFormat(undefined, {
-  hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
-});
-const WEEKDAY = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
-
-const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-
-/** "14:00" in the viewer's time zone. */
-export const clock = (ms: number): string => CLOCK.format(ms);
-export const clockSeconds = (ms: number): string => CLOCK_SECONDS.format(ms);
-export const weekday = (ms: number): string => WEEKDAY.format(ms);
-
 /** Which interval it is: "now, 14:00–15:00"; "latest, 1 Jan 14:00–15:00" when it is not of this hour; bare for a pointed one. */
-export function interval(start: number, end: number, kind: "now" | "latest" | "pointed"): string {
-  const hours = `${clock(start)}–${clock(end)}`;
+export function interval(start: number, end: number, kind: "now" | "latest" | "pointed", time: MarketTime = marketTime(null)): string {
+  const hours = `${time.clock(start)}–${time.clock(end)}`;
   if (kind === "pointed") return hours;
-  return kind === "now" ? `now, ${hours}` : `latest, ${DATE.format(start)} ${hours}`;
+  return kind === "now" ? `now, ${hours}` : `latest, ${time.date(start)} ${hours}`;
 }
 
-/** "Europe/Athens (UTC+3)": what the clock times on the page mean. */
-export function timeZone(now: Date): string {
-  const offset = -now.getTimezoneOffset();
-  const hours = Math.floor(Math.abs(offset) / 60);
-  const minutes = Math.abs(offset) % 60;
-  const shift = offset === 0 ? "" : `${offset > 0 ? "+" : "−"}${hours}${minutes ? `:${String(minutes).padStart(2, "0")}` : ""}`;
-  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  return name === "UTC" ? "UTC" : `${name} (UTC${shift})`;
+/** An interval with its day, where several days are told apart: "Sat 21, 14:00–15:00". */
+export function dayInterval(start: number, end: number, time: MarketTime): string {
+  return `${time.weekday(start)}, ${interval(start, end, "pointed", time)}`;
+}
+
+/** A flow in whole MW with its sign: "+412", "−96", "0". */
+export function signed(value: number): string {
+  const whole = Math.round(value);
+  return `${whole > 0 ? "+" : whole < 0 ? "−" : ""}${Math.abs(whole)}`;
+}
+
+/** A difference of prices: "+12.50", "−3.00". */
+export function signedPrice(value: number): string {
+  return value > 0 ? `+${price(value)}` : price(value);
 }

@@ -2,7 +2,9 @@
 
 import type { Diem } from "../sdk/index.ts";
 import { find, setData, setText } from "./dom.ts";
-import { clockSeconds, duration, updatedAgo } from "./format.ts";
+import { duration, updatedAgo } from "./format.ts";
+import type { MarketTime } from "./time.ts";
+import { marketTime } from "./time.ts";
 
 /** Why the data in sight may no longer be the latest; "" = it is. */
 export function doubt(diem: Diem, endpoints: readonly string[]): string {
@@ -18,11 +20,11 @@ export function doubt(diem: Diem, endpoints: readonly string[]): string {
 const WORDS = { closed: "Disconnected", connecting: "Connecting", reconnecting: "Reconnecting" };
 
 /** "updated 3 s ago"; while in doubt also the time of day, because the age alone no longer says what one looks at. */
-export function ageText(acceptedAt: number | null, now: number, doubted: boolean): string {
+export function ageText(acceptedAt: number | null, now: number, doubted: boolean, time: MarketTime = marketTime(null)): string {
   if (acceptedAt === null) return "";
   if (!doubted) return updatedAgo(now - acceptedAt);
   const age = now - acceptedAt < 1_000 ? "" : `, ${duration(now - acceptedAt)} old`;
-  return `data of ${clockSeconds(acceptedAt)}${age}`;
+  return `data of ${time.clockSeconds(acceptedAt)}${age}`;
 }
 
 /**
@@ -42,11 +44,12 @@ export class Freshness {
     this.#age = find(view, ".age");
   }
 
-  show(endpoints: readonly string[], acceptedAt: number | null, problem: string): void {
-    const note = doubt(this.#diem, endpoints) || problem;
+  /** `endpoints` null: the view does not depend on the connection. */
+  show(endpoints: readonly string[] | null, acceptedAt: number | null, problem: string, time: MarketTime = marketTime(null)): void {
+    const note = (endpoints && doubt(this.#diem, endpoints)) || problem;
     const stale = note !== "";
     setData(this.#view, "stale", String(stale));
     setText(this.#note, note);
-    setText(this.#age, ageText(acceptedAt, Date.now(), stale) || (stale ? "" : "waiting for data"));
+    setText(this.#age, ageText(acceptedAt, Date.now(), stale, time) || (stale ? "" : "waiting for data"));
   }
 }

@@ -3,13 +3,21 @@
 import "./style.css";
 import type { CatalogueEntry, Diem } from "../sdk/index.ts";
 import { createDiem } from "../sdk/index.ts";
+import { readHash, writeHash } from "./address.ts";
 import { find, make, setText } from "./dom.ts";
-import { timeZone } from "./format.ts";
-import { LoadTable } from "./load.ts";
+import { FlowsView } from "./flows.ts";
+import { ForecastView } from "./forecast.ts";
+import { Frames } from "./frames.ts";
+import { setUpLinks } from "./links.ts";
+import { MixView } from "./mix.ts";
+import { IMBALANCES, LOADS, PairTable } from "./pairs.ts";
 import { PriceView } from "./price.ts";
+import { Sight } from "./sight.ts";
+import { SourcesView } from "./sources.ts";
 import { showStatus } from "./status.ts";
 import { setUpTheme } from "./theme.ts";
-import { loadRows, priceEndpoint, priceZones, wish, zoneName } from "./zones.ts";
+import { Watching } from "./watching.ts";
+import { flowPairs, generationOf, imbalanceRows, loadRows, priceEndpoint, priceZones, wish, zoneName } from "./zones.ts";
 
 declare global {
   interface Window {
@@ -23,24 +31,51 @@ const asked = wish(location.search);
 const diem = createDiem({ configUrl: "./config.json" });
 window.diem = diem;
 
-const priceView = new PriceView(diem, find(document, ".view.price"));
-const loadTable = new LoadTable(diem, find(document, ".view.load"), (zone) => pick(zone));
+let rest: string | null = null;
+const desk = { diem, frames: new Frames(), watching: new Watching(diem) };
+const priceView = new PriceView(desk, find(document, ".view.price"), (picked) => {
+  day = picked;
+  keepPlace();
+});
+const loadTable = new PairTable(desk, find(document, ".view.load"), LOADS, pick);
+const forecastView = new ForecastView(desk, find(document, ".view.forecast"));
+const mixView = new MixView(desk, find(document, ".view.mix"));
+const imbalanceTable = new PairTable(desk, find(document, ".view.imbalance"), IMBALANCES, pick);
+const flowsView = new FlowsView(desk, find(document, ".view.flows"));
+const sourcesView = new SourcesView(desk, find(document, ".view.sources"), restUrl);
+const views = [priceView, loadTable, forecastView, mixView, imbalanceTable, flowsView, sourcesView];
 const picker = find<HTMLSelectElement>(document, "#zone");
 const tally = find(document, "#tally");
 const tickStatus = showStatus(diem, find(document, "#connection"));
 
+let catalogue: readonly CatalogueEntry[] = [];
 let zones: string[] = [];
-let picked = asked.price === null ? (asked.zone ?? remembered() ?? "GR") : null;
+let { zone: linked, day } = readHash(location.hash);
+let picked = asked.price === null ? (linked ?? asked.zone ?? remembered() ?? "GR") : null;
 /** Whether the zone is one that somebody chose: then it stays even if the catalogue does not have it yet. */
-let chosen = asked.zone !== null;
+let chosen = (linked ?? asked.zone) !== null;
 
-showPrice();
-if (asked.load) loadTable.show(loadRows([], asked.load), new Set());
-setUpTheme(find(document, "#theme"), () => priceView.repaint());
-setText(find(document, ".timezone"), `Times in ${timeZone(new Date())}`);
+priceView.showDay(day);
+showZone();
+if (asked.load) loadTable.list(loadRows([], asked.load), new Set());
+setUpTheme(find(document, "#theme"), () => views.forEach((view) => view.repaint()));
+setUpLinks(document);
 picker.addEventListener("change", () => picker.value && pick(picker.value));
+addEventListener("hashchange", () => {
+  ({ zone: linked, day } = readHash(location.hash));
+  priceView.showDay(day);
+  if (linked !== null && linked !== picked && asked.price === null) choose(linked);
+});
+const sight = new Sight();
+for (const view of views) sight.watch(view.root, (inSight) => view.show(inSight));
 
+/** Somebody picked a zone on the page. */
 function pick(zone: string): void {
+  choose(zone);
+  keepPlace();
+}
+
+function choose(zone: string): void {
   picked = zone;
   chosen = true;
   try {
@@ -48,7 +83,12 @@ function pick(zone: string): void {
   } catch {
     // Forbidden storage: the choice lasts as long as the page.
   }
-  showPrice();
+  showZone();
+}
+
+/** Puts zone and day into the address, without a step in the history for each. */
+function keepPlace(): void {
+  history.replaceState(history.state, "", `${location.pathname}${location.search}${writeHash({ zone: picked, day })}`);
 }
 
 function remembered(): string | null {
@@ -59,24 +99,49 @@ function remembered(): string | null {
   }
 }
 
-function showPrice(): void {
+function showZone(): void {
   const options = picked === null || zones.includes(picked) ? zones : [picked, ...zones];
   const name = picked === null ? (asked.price ?? "") : zoneName(picked);
   picker.replaceChildren(...(picked === null ? [new Option(name, "")] : []), ...options.map((zone) => new Option(zoneName(zone), zone)));
   picker.value = picked ?? "";
   document.title = `${name} – DIEM`;
-  priceView.select(picked === null ? (asked.price ?? "") : priceEndpoint(picked), name);
-  loadTable.mark(picked);
+  priceView.select(picked === null ? (asked.price ?? "") : priceEndpoint(picked), name, picked);
+  const [row = null] = picked === null ? [] : loadRows(catalogue, null).filter(({ zone, forecast }) => zone === picked && forecast !== null);
+  forecastView.select(row, name);
+  mixView.select(picked, name, generationOf(catalogue, picked));
+  for (const view of [loadTable, imbalanceTable, flowsView]) view.mark(picked);
 }
 
-function showCatalogue(catalogue: readonly CatalogueEntry[]): void {
+function showCatalogue(found: readonly CatalogueEntry[]): void {
+  catalogue = found;
   zones = priceZones(catalogue);
   const [first] = zones;
   if (picked !== null && !chosen && first !== undefined && !zones.includes(picked)) picked = zones.includes("GR") ? "GR" : first;
   const rows = loadRows(catalogue, asked.load);
-  loadTable.show(rows, new Set(zones));
+  loadTable.list(rows, new Set(zones));
   loadTable.explain(rows.length > 0 ? "" : "No load in the catalogue yet.");
-  showPrice();
+  const imbalances = imbalanceRows(catalogue);
+  imbalanceTable.list(imbalances, new Set(zones));
+  imbalanceTable.root.hidden = imbalances.length === 0;
+  flowsView.list(flowPairs(catalogue));
+  showZone();
+  showLinks();
+}
+
+/** Links only to views that are there. */
+function showLinks(): void {
+  for (const link of document.querySelectorAll<HTMLAnchorElement>(".views a")) {
+    const hidden = document.getElementById(link.hash.slice(1))?.hidden ?? true;
+    if (link.hidden !== hidden) link.hidden = hidden;
+  }
+}
+
+/** Where the REST interface is, as the configuration says; asked once. */
+async function restUrl(): Promise<string> {
+  if (rest !== null) return rest;
+  const url = new URL("./config.json", document.baseURI);
+  const config = (await (await fetch(url)).json()) as { rest?: string };
+  return (rest = new URL(config.rest ?? "/v1", url).href.replace(/\/$/, ""));
 }
 
 /** Reads the catalogue until it succeeds once; `delayMs` grows with failures. */
@@ -101,8 +166,8 @@ diem.data.health.observe(tick);
 
 function tick(): void {
   tickStatus();
-  priceView.tick();
-  loadTable.tick();
+  for (const view of views) view.tick();
+  showLinks();
   const { frames, updateFrames, fetches } = diem.stats;
   const requests = Object.values(fetches).reduce((sum, count) => sum + count, 0);
   const { server, mode } = diem.updates.connection.value;

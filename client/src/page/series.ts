@@ -72,11 +72,6 @@ export function summary(all: readonly Step[]): Summary | null {
   return low && high && { low, high, mean: sum / length };
 }
 
-/** Whether a time of day alone would name more than one step. */
-export function spansDays(all: readonly Step[]): boolean {
-  return ((all.at(-1)?.end ?? 0) - (all[0]?.start ?? 0)) > 24 * HOUR_MS;
-}
-
 /** Columns for a step line, Unix seconds and values; the end of the last interval closes the line. */
 export function columns(steps: readonly Step[]): [number[], (number | null)[]] {
   const times: number[] = [];

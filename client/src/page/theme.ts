@@ -30,16 +30,19 @@ export function setUpTheme(button: HTMLElement, changed: () => void): void {
   show(theme);
 }
 
-/** The colours a canvas needs, as the style sheet resolves them now. */
+/** The colours a canvas needs, as the style sheet resolves them now; each is looked up once. */
 export function colours(root: HTMLElement): (name: string) => string {
-  const probe = document.createElement("span");
-  probe.hidden = true;
-  root.append(probe);
   const read = new Map<string, string>();
-  for (const name of ["--ink", "--ink-2", "--line", "--accent", "--accent-wash", "--accent-fade", "--now", "--panel"]) {
-    probe.style.color = `var(${name})`;
-    read.set(name, getComputedStyle(probe).color);
-  }
-  probe.remove();
-  return (name) => read.get(name) ?? "transparent";
+  return (name) => {
+    let found = read.get(name);
+    if (found === undefined) {
+      const probe = document.createElement("span");
+      probe.hidden = true;
+      probe.style.color = `var(${name}, transparent)`;
+      root.append(probe);
+      read.set(name, (found = getComputedStyle(probe).color));
+      probe.remove();
+    }
+    return found;
+  };
 }

@@ -6,6 +6,9 @@ import { isEndpoint } from "../sdk/index.ts";
 /** Two subscriptions a row: this keeps a page below the server's default of 128. */
 const MAX_ROWS = 60;
 
+const MAX_KINDS = 20;
+const MAX_PAIRS = 110;
+
 export interface Wish {
   readonly zone: string | null;
   readonly price: string | null;
@@ -44,6 +47,32 @@ export function loadRows(catalogue: readonly CatalogueEntry[], asked: readonly s
     const zone = /^\/load\/([^/]+)$/.exec(actual)?.[1] ?? null;
     return { actual, zone, forecast: zone && forecasts.has(zone) ? `/load/forecast/${zone}` : null };
   });
+}
+
+/** The endpoints of a zone's generation by type of plant. */
+export function generationOf(catalogue: readonly CatalogueEntry[], zone: string | null): Map<string, string> {
+  const kinds = new Map<string, string>();
+  for (const { endpoint, gone } of catalogue) {
+    const [, of, kind] = /^\/generation\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
+    if (!gone && of === zone && kind !== undefined && kinds.size < MAX_KINDS) kinds.set(kind, endpoint);
+  }
+  return kinds;
+}
+
+/** The imbalance prices, each beside the day-ahead price of its zone. */
+export function imbalanceRows(catalogue: readonly CatalogueEntry[]): LoadRow[] {
+  const priced = new Set(priceZones(catalogue));
+  const zones = catalogue.flatMap(zoneIn(/^\/imbalance\/([^/]+)$/)).sort();
+  return zones.slice(0, MAX_ROWS).map((zone) => ({ actual: `/imbalance/${zone}`, zone, forecast: priced.has(zone) ? priceEndpoint(zone) : null }));
+}
+
+/** The directed flows between zones: [from, to]. */
+export function flowPairs(catalogue: readonly CatalogueEntry[]): [string, string][] {
+  const pairs = catalogue.flatMap(({ endpoint, gone }): [string, string][] => {
+    const [, from, to] = /^\/flows\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
+    return gone || from === undefined || to === undefined || from === to ? [] : [[from, to]];
+  });
+  return pairs.slice(0, MAX_PAIRS);
 }
 
 const REGIONS = new Intl.DisplayNames("en", { type: "region", fallback: "none" });

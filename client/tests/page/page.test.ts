@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { duration, interval, percent, power, price, unit, updatedAgo } from "../../src/page/format.ts";
 import { ageText, doubt } from "../../src/page/freshness.ts";
-import { beneath, columns, durationMs, latest, priceRange, spansDays, stepAt, steps, summary } from "../../src/page/series.ts";
+import { beneath, columns, durationMs, latest, priceRange, stepAt, steps, summary } from "../../src/page/series.ts";
 import { sparkPaths } from "../../src/page/spark.ts";
 import { wording } from "../../src/page/status.ts";
 import { loadRows, priceZones, wish, zoneName } from "../../src/page/zones.ts";
@@ -51,7 +51,6 @@ test("the value that counts is the one of this hour, else the last there is", ()
   expect(stepAt([], DAY)).toBeNull();
   expect(latest(all)?.value).toBe(4);
   expect([beneath(all, DAY + 1.25 * HOUR)?.value, beneath(all, DAY - 1)]).toEqual([2, null]);
-  expect([spansDays(all), spansDays(steps(dataset(Array.from({ length: 25 }, () => 1))))]).toEqual([false, true]);
 });
 
 test("points without a readable time are left out, the rest is put in order", () => {

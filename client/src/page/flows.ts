@@ -1,0 +1,154 @@
+/** The flows view: zones by zones, each cell with sign and heat, a grid that arrow keys move through. */
+
+import { find, flash, make, setData, setText } from "./dom.ts";
+import { signed } from "./format.ts";
+import { heat, moveTo, Network } from "./network.ts";
+import { latest, stepAt, steps } from "./series.ts";
+import type { Desk } from "./view.ts";
+import { View } from "./view.ts";
+import { zoneName } from "./zones.ts";
+
+export class FlowsView extends View {
+  readonly #table: HTMLTableElement;
+  #pairs = "";
+  #network = new Network([]);
+  /** By row and column; the last column is the net position. */
+  #cells: (HTMLTableCellElement | null)[][] = [];
+  #focused: readonly [number, number] = [0, 0];
+
+  constructor(desk: Desk, root: HTMLElement) {
+    super(desk, root);
+    this.#table = find<HTMLTableElement>(root, "table");
+    this.#table.addEventListener("keydown", (event) => this.#key(event));
+    this.#table.addEventListener("focusin", ({ target }) => this.#enter(target as HTMLElement));
+    this.#table.addEventListener("pointerover", ({ target }) => this.#explain((target as HTMLElement).closest("td")));
+    this.#table.addEventListener("pointerleave", () => this.#explain(null));
+  }
+
+  /** Shows the flows between these pairs of zones. */
+  list(pairs: readonly [string, string][]): void {
+    const wanted = pairs.join(" ");
+    this.root.hidden = pairs.length === 0;
+    if (wanted === this.#pairs) return;
+    this.#pairs = wanted;
+    this.group.clear();
+    this.forget();
+    const network = (this.#network = new Network(pairs));
+    for (const [from, to] of pairs) {
+      this.group.want(`/flows/${from}/${to}`, (dataset) => {
+        const all = dataset.gone ? [] : steps(dataset);
+        network.set(from, to, (stepAt(all, Date.now())?.step ?? latest(all))?.value ?? null);
+        this.accepted(dataset);
+      });
+    }
+    this.#build();
+    this.changed();
+  }
+
+  /** Marks row and column of the zone that the page is about. */
+  mark(zone: string | null): void {
+    for (const head of this.#table.querySelectorAll<HTMLElement>("th[data-zone]")) setData(head, "picked", String(head.dataset.zone === zone));
+  }
+
+  #build(): void {
+    const { zones } = this.#network;
+    const top = make("tr");
+    top.append(make("th", "corner"), ...zones.map((zone) => zoneHeader(zone, "col")), make("th", "net", "Net"));
+    (top.firstElementChild as HTMLTableCellElement).append(make("span", "sr", "From, to"));
+    (top.lastElementChild as HTMLTableCellElement).scope = (top.firstElementChild as HTMLTableCellElement).scope = "col";
+    const lines = zones.map((from) => {
+      const line = make("tr");
+      const cells = [...zones, null].map((to) => this.#cell(from, to));
+      line.append(zoneHeader(from, "row"), ...cells);
+      return { line, cells: cells.map((cell) => (cell.dataset.from ? cell : null)) };
+    });
+    this.#cells = lines.map(({ cells }) => cells);
+    find(this.#table, "thead").replaceChildren(top);
+    find(this.#table, "tbody").replaceChildren(...lines.map(({ line }) => line));
+    this.#focused = this.#nearest();
+    this.#at(this.#focused)?.setAttribute("tabindex", "0");
+  }
+
+  #cell(from: string, to: string | null): HTMLTableCellElement {
+    const cell = make("td", to === null ? "net" : "");
+    if (to !== null && !this.#network.isBorder(from, to)) {
+      cell.className = from === to ? "self" : "none";
+      return cell;
+    }
+    cell.tabIndex = -1;
+    cell.dataset.from = from;
+    if (to !== null) cell.dataset.to = to;
+    cell.dataset.testid = to === null ? "position" : "flow";
+    return cell;
+  }
+
+  #at([row, column]: readonly [number, number]): HTMLTableCellElement | null {
+    return this.#cells[row]?.[column] ?? null;
+  }
+
+  /** Where Tab first leads. */
+  #nearest(): readonly [number, number] {
+    const column = this.#cells[0]?.findIndex((cell) => cell !== null) ?? 0;
+    return [0, Math.max(column, 0)];
+  }
+
+  protected draw(): void {
+    const { strongest } = this.#network;
+    for (const cell of this.#cells.flat()) {
+      const from = cell?.dataset.from;
+      if (!cell || from === undefined) continue;
+      const { to } = cell.dataset;
+      const value = to === undefined ? this.#network.position(from) : this.#network.net(from, to);
+      if (to !== undefined) {
+        setData(cell, "heat", String(value === null ? 0 : heat(value, strongest))); // also changes with the strongest flow
+        setData(cell, "way", (value ?? 0) < 0 ? "in" : "out");
+      }
+      const before = cell.textContent;
+      if (!setText(cell, value === null ? "–" : signed(value))) continue;
+      setData(cell, "value", value === null ? "" : String(value));
+      cell.ariaLabel = flowWords(from, to ?? null, value);
+      if (before && before !== "–") flash(cell);
+    }
+  }
+
+  #enter(target: HTMLElement): void {
+    const row = this.#cells.findIndex((line) => line.includes(target as HTMLTableCellElement));
+    const column = this.#cells[row]?.indexOf(target as HTMLTableCellElement) ?? -1;
+    if (column < 0) return;
+    this.#at(this.#focused)?.setAttribute("tabindex", "-1");
+    this.#focused = [row, column];
+    target.tabIndex = 0;
+    this.#explain(target);
+  }
+
+  #key(event: KeyboardEvent): void {
+    if (event.altKey || event.metaKey) return;
+    const size = [this.#cells.length, this.#cells[0]?.length ?? 0] as const;
+    const to = moveTo(event.key, event.ctrlKey, this.#focused, size, (row, column) => this.#cells[row]?.[column] != null);
+    if (to === null) return;
+    event.preventDefault();
+    this.#at(to)?.focus();
+  }
+
+  /** The line under the matrix: a cell in words. */
+  #explain(cell: HTMLElement | null): void {
+    setText(find(this.root, ".pointed"), cell?.ariaLabel ?? "");
+  }
+}
+
+function zoneHeader(zone: string, scope: "row" | "col"): HTMLElement {
+  const head = make("th", "", zone);
+  head.scope = scope;
+  head.dataset.zone = zone;
+  head.title = zoneName(zone);
+  return head;
+}
+
+/** "Greece to Bulgaria: 412 MW"; a flow the other way round is named by its own direction. */
+export function flowWords(from: string, to: string | null, value: number | null): string {
+  const [here, there] = [zoneName(from), to === null ? null : zoneName(to)];
+  if (value === null) return there === null ? `${here}: no data` : `${here} and ${there}: no data`;
+  const amount = `${Math.round(Math.abs(value))} MW`;
+  if (there === null) return value < 0 ? `${here} imports ${amount} net` : `${here} exports ${amount} net`;
+  return value < 0 ? `${here} receives ${amount} from ${there}` : `${here} sends ${amount} to ${there}`;
+}

@@ -1,0 +1,214 @@
+/** A chart over time on uPlot, with a marker for now and a cursor that mouse, touch and arrow keys move; a slider to others. */
+
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { colours } from "./theme.ts";
+import type { MarketTime } from "./time.ts";
+import { marketTime } from "./time.ts";
+
+export type Colour = (name: string) => string;
+
+/** What a kind of chart adds to the common part. */
+export interface Look {
+  readonly series: uPlot.Series[];
+  readonly scales: uPlot.Scales;
+  /** The axes of values; the first one has the grid. */
+  readonly axes: uPlot.Axis[];
+  /** Drawn over everything else. */
+  readonly draw?: (plot: uPlot) => void;
+}
+
+/** What the cursor stops at: Unix milliseconds. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+export interface Scene {
+  readonly data: uPlot.AlignedData;
+  readonly spans: readonly Span[];
+  readonly from: number;
+  readonly to: number;
+  readonly time: MarketTime;
+  /** Says what the series are; another key is another set of series. */
+  readonly key?: string;
+}
+
+const EMPTY: Scene = { data: [[]], spans: [], from: 0, to: 1, time: marketTime(null) };
+
+export interface PlotOptions {
+  look(colour: Colour, font: string): Look;
+  /** Hears of the span under the cursor, null when there is none. */
+  pointed(span: Span | null): void;
+  /** What assistive technology reads for a span; null: for the whole chart. */
+  describe(span: Span | null): string;
+}
+
+export class Plot {
+  readonly #root: HTMLElement;
+  readonly #options: PlotOptions;
+  #plot: uPlot | null = null;
+  #scene = EMPTY;
+  #colour: Colour = () => "";
+  #family = "";
+
+  constructor(root: HTMLElement, options: PlotOptions) {
+    this.#root = root;
+    this.#options = options;
+    new ResizeObserver(() => this.#resize()).observe(root);
+    root.addEventListener("keydown", (event) => this.#key(event));
+    root.addEventListener("focus", () => this.#say());
+    root.addEventListener("blur", () => this.#plot?.setCursor({ left: -10, top: -10 }));
+  }
+
+  show(scene: Scene): void {
+    const same = this.#plot !== null && this.#scene.key === scene.key && this.#scene.time === scene.time;
+    this.#scene = scene;
+    if (same) this.#plot?.setData(scene.data);
+    else this.#build();
+    if (document.activeElement !== this.#root) this.#say(); // who reads it hears of moves, not of every update
+  }
+
+  /** Draws the marker where now is now. */
+  tick(): void {
+    this.#plot?.redraw(false);
+  }
+
+  /** Takes the colours of the theme in sight. */
+  repaint(): void {
+    if (this.#plot !== null) this.#build();
+  }
+
+  #build(): void {
+    this.#plot?.destroy();
+    this.#plot = new uPlot(this.#configure(), this.#scene.data, this.#root);
+  }
+
+  #size(): { width: number; height: number } {
+    return { width: Math.max(this.#root.clientWidth, 120), height: Math.max(this.#root.clientHeight, 120) };
+  }
+
+  #resize(): void {
+    const { width, height } = this.#size();
+    if (this.#plot && (this.#plot.width !== width || this.#plot.height !== height)) this.#plot.setSize({ width, height });
+  }
+
+  #configure(): uPlot.Options {
+    this.#colour = colours(this.#root);
+    this.#family = getComputedStyle(this.#root).fontFamily; // once: it would compute the styles of the page at every draw
+    const font = `12px ${this.#family}`;
+    const look = this.#options.look(this.#colour, font);
+    const axis = { stroke: this.#colour("--ink-2"), font, ticks: { show: false }, gap: 8 };
+    const grid = { stroke: this.#colour("--line"), width: 1 };
+    const { time } = this.#scene;
+    return {
+      ...this.#size(),
+      padding: [18, 20, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1_000), time.zone),
+      scales: { x: { range: () => [this.#scene.from / 1_000, this.#scene.to / 1_000] }, ...look.scales },
+      axes: [
+        { ...axis, grid: { show: false }, size: 30, space: 56, values: (_plot, splits) => splits.map((at) => timeLabel(at * 1_000, time)) },
+        ...look.axes.map((own, index) => ({ ...axis, grid: index === 0 ? grid : { show: false }, size: 44, space: 46, ...own })),
+      ],
+      series: [{}, ...look.series],
+      hooks: {
+        draw: [(plot) => this.#drawNow(plot), ...(look.draw ? [look.draw] : [])],
+        setCursor: [(plot) => this.#moved(plot)],
+      },
+    };
+  }
+
+  #under(plot: uPlot): Span | null {
+    const { left = -1 } = plot.cursor;
+    if (left < 0) return null;
+    const at = plot.posToVal(left, "x") * 1_000;
+    return this.#scene.spans.find(({ start, end }) => start <= at && at < end) ?? null;
+  }
+
+  #moved(plot: uPlot): void {
+    this.#options.pointed(this.#under(plot));
+    this.#say();
+  }
+
+  /** Tells assistive technology; only an element that has the focus is read out when it changes. */
+  #say(): void {
+    const under = this.#plot && this.#under(this.#plot);
+    const { spans } = this.#scene;
+    const index = under ? spans.indexOf(under) : spans.findIndex(({ end }) => Date.now() < end);
+    this.#root.ariaValueMax = String(Math.max(spans.length - 1, 0));
+    this.#root.ariaValueNow = String(Math.max(index, 0));
+    this.#root.ariaValueText = this.#options.describe(under);
+  }
+
+  #drawNow(plot: uPlot): void {
+    const now = Date.now();
+    if (now < this.#scene.from || now >= this.#scene.to) return;
+    const { ctx, bbox } = plot;
+    const ratio = devicePixelRatio;
+    const x = Math.round(plot.valToPos(now / 1_000, "x", true));
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = this.#colour("--now");
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([3 * ratio, 3 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.font = `600 ${11 * ratio}px ${this.#family}`;
+    ctx.textAlign = x > bbox.left + bbox.width - 40 * ratio ? "right" : x < bbox.left + 20 * ratio ? "left" : "center";
+    ctx.textBaseline = "bottom";
+    ctx.fillText("now", x, bbox.top - 4 * ratio);
+    ctx.restore();
+  }
+
+  /** Left and right move the cursor by one step, Home and End to the ends, Escape takes it away. */
+  #key(event: KeyboardEvent): void {
+    const plot = this.#plot;
+    const { spans } = this.#scene;
+    const last = spans.length - 1;
+    if (plot === null || last < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const under = this.#under(plot);
+    const now = spans.findIndex(({ end }) => Date.now() < end);
+    const at = under ? spans.indexOf(under) : now >= 0 ? now : last;
+    const by = under ? 1 : 0;
+    const move: Record<string, number> = { ArrowLeft: at - by, ArrowDown: at - by, ArrowRight: at + by, ArrowUp: at + by, Home: 0, End: last, Escape: -1 };
+    const wanted = move[event.key];
+    if (wanted === undefined) return;
+    event.preventDefault();
+    const span = event.key === "Escape" ? undefined : spans[Math.min(Math.max(wanted, 0), last)];
+    const left = span ? plot.valToPos((span.start + span.end) / 2_000, "x") : -10;
+    plot.setCursor({ left, top: span ? plot.bbox.height / devicePixelRatio / 2 : -10 });
+  }
+}
+
+/** A number on an axis, with a true minus sign. */
+export const axisNumber = (value: number): string => String(value).replace("-", "−");
+
+/** A dot on a line, for the value that counts now. */
+export function drawDot(plot: uPlot, at: number, value: number, scale: string, fill: string, rim: string): void {
+  const { ctx } = plot;
+  const ratio = devicePixelRatio;
+  ctx.save();
+  ctx.beginPath();
+  ctx.arc(Math.round(plot.valToPos(at / 1_000, "x", true)), plot.valToPos(value, scale, true), 5 * ratio, 0, 2 * Math.PI);
+  ctx.fillStyle = fill;
+  ctx.fill();
+  ctx.lineWidth = 2 * ratio;
+  ctx.strokeStyle = rim;
+  ctx.stroke();
+  ctx.restore();
+}
+
+/** A wash that fades to the bottom. */
+export function wash(plot: uPlot, colour: Colour): CanvasGradient {
+  const gradient = plot.ctx.createLinearGradient(0, plot.bbox.top, 0, plot.bbox.top + plot.bbox.height);
+  gradient.addColorStop(0, colour("--accent-wash"));
+  gradient.addColorStop(1, colour("--accent-fade"));
+  return gradient;
+}
+
+function timeLabel(ms: number, time: MarketTime): string {
+  return ms === time.startOf(time.dayOf(ms)) ? time.weekday(ms) : time.clock(ms);
+}

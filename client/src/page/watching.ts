@@ -1,0 +1,116 @@
+/** What the page is subscribed to: what the views in sight need, up to the number that a server allows one client. */
+
+import type { Dataset, Diem, Subscription } from "../sdk/index.ts";
+
+/** Below the server's default of 128. */
+const LIMIT = 126;
+
+export type Take = (dataset: Dataset) => void;
+export type Refused = (message: string) => void;
+
+interface Wish {
+  readonly take: Take;
+  readonly refused: Refused;
+  subscription: Subscription | null;
+}
+
+/** The endpoints of one view. */
+export class Group {
+  readonly wishes = new Map<string, Wish>();
+  readonly #changed: () => void;
+  #inSight = false;
+
+  constructor(changed: () => void) {
+    this.#changed = changed;
+  }
+
+  get endpoints(): string[] {
+    return [...this.wishes.keys()];
+  }
+
+  get inSight(): boolean {
+    return this.#inSight;
+  }
+
+  /** Whether more was wanted than one client may have. */
+  get curbed(): boolean {
+    return this.#inSight && [...this.wishes.values()].some(({ subscription }) => subscription === null);
+  }
+
+  /** `take` gets what is held and then every newer version, while the view is in sight. */
+  want(endpoint: string, take: Take, refused: Refused = () => undefined): void {
+    this.drop(endpoint);
+    this.wishes.set(endpoint, { take, refused, subscription: null });
+    this.#changed();
+  }
+
+  drop(endpoint: string): void {
+    const wish = this.wishes.get(endpoint);
+    if (wish === undefined) return;
+    wish.subscription?.();
+    this.wishes.delete(endpoint);
+    this.#changed();
+  }
+
+  clear(): void {
+    for (const endpoint of this.endpoints) this.drop(endpoint);
+  }
+
+  /** Whether the view can be seen. Out of sight its data stays as it is. */
+  show(inSight: boolean): void {
+    if (inSight === this.#inSight) return;
+    this.#inSight = inSight;
+    this.#changed();
+  }
+}
+
+export class Watching {
+  readonly #diem: Diem;
+  readonly #limit: number;
+  readonly #groups: Group[] = [];
+  #settling = false;
+
+  constructor(diem: Diem, limit = LIMIT) {
+    this.#diem = diem;
+    this.#limit = limit;
+  }
+
+  /** A further view; at the limit those that were made first come first. */
+  group(): Group {
+    const group = new Group(() => this.#soon());
+    this.#groups.push(group);
+    return group;
+  }
+
+  #soon(): void {
+    if (this.#settling) return;
+    this.#settling = true;
+    queueMicrotask(() => this.#settle());
+  }
+
+  /** Ends what is no longer in sight first, so that it makes room. */
+  #settle(): void {
+    this.#settling = false;
+    const allowed = new Set<string>();
+    for (const { inSight, wishes } of this.#groups) {
+      if (!inSight) continue;
+      for (const endpoint of wishes.keys()) if (allowed.size < this.#limit) allowed.add(endpoint);
+    }
+    for (const { inSight, wishes } of this.#groups) {
+      for (const [endpoint, wish] of wishes) {
+        if (wish.subscription === null || (inSight && allowed.has(endpoint))) continue;
+        wish.subscription();
+        wish.subscription = null;
+      }
+    }
+    for (const { inSight, wishes } of this.#groups) {
+      if (!inSight) continue;
+      for (const [endpoint, wish] of wishes) {
+        if (wish.subscription !== null || !allowed.has(endpoint)) continue;
+        wish.subscription = this.#diem.watch(endpoint, wish.take, (problem) =>
+          wish.refused("status" in problem && problem.status === 404 ? "Not in the catalogue" : problem.message),
+        );
+      }
+    }
+  }
+}

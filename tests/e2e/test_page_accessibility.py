@@ -1,0 +1,164 @@
+"""The page for those who do not use a mouse, or their eyes: axe finds nothing, and the keyboard reaches everything."""
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.async_api import Browser, Page, ViewportSize, expect
+
+from tests.e2e import small_market
+from tests.e2e.page import DASH, connected
+from tests.e2e.small_market import write
+from tests.support.chromium import chromium
+from tests.support.running import ROOT, Running, running
+
+pytestmark = pytest.mark.chromium
+
+AXE = ROOT / "client/node_modules/axe-core/axe.min.js"
+SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 360, "height": 740}}
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds, in one line each. The script is run as the developer's console would: past the page's policy."""
+    await page.evaluate(AXE.read_text())
+    found: dict[str, Any] = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert found["passes"], "axe looked at something"
+    return [
+        f"{violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in found["violations"]
+        for node in violation["nodes"]
+    ]
+
+
+async def open_page(
+    browser: Browser,
+    system: Running,
+    size: str,
+    scheme: Literal["light", "dark"],
+    motion: Literal["reduce"] | None = None,
+) -> Page:
+    page = await browser.new_page(viewport=SIZES[size], color_scheme=scheme, reduced_motion=motion)
+    await page.goto(f"{system.page}#zone=GR")
+    await connected(page)
+    return page
+
+
+async def see_everything(page: Page) -> None:
+    """Scroll through the page, so that every view has its data, and unfold the tables."""
+    for view in ("price", "load", "forecast", "mix", "flows", "imbalance"):
+        section = page.get_by_test_id(f"{view}-view")
+        await section.scroll_into_view_if_needed()
+        await expect(section.get_by_test_id("age")).to_have_text(re.compile("^updated"))
+    for summary in await page.locator("summary").all():
+        await summary.click()
+
+
+async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(tmp_path: Path) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in client/")
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")):
+            page = await open_page(browser, system, size, "dark" if scheme == "dark" else "light", "reduce")
+            await see_everything(page)
+            assert await violations(page) == [], (size, scheme)
+            wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert not wide, "nothing but the matrix scrolls sideways"
+            await page.close()
+
+
+async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path) -> None:
+    """What is stale is dimmed, and still has its contrast."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in client/")
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        for scheme in ("light", "dark"):
+            page = await open_page(browser, system, "desktop", "dark" if scheme == "dark" else "light", "reduce")
+            await see_everything(page)
+            async with system.held_down("websocket-1"):
+                for view in ("price", "load", "mix"):
+                    await expect(page.get_by_test_id(f"{view}-view")).to_have_attribute("data-stale", "true")
+                assert await violations(page) == [], scheme
+            await page.close()
+
+
+async def test_an_unlabelled_button_would_be_found(tmp_path: Path) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in client/")
+    async with chromium() as browser, running(tmp_path) as system:
+        page = await open_page(browser, system, "desktop", "light")
+        await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+        assert any(found.startswith("button-name") for found in await violations(page))
+
+
+async def focused(page: Page) -> str:
+    """What has the focus: its class, else its text."""
+    text: str = await page.evaluate("document.activeElement.className || document.activeElement.textContent")
+    return text
+
+
+async def test_the_keyboard_alone_reaches_and_moves_everything(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        page = await open_page(browser, system, "desktop", "light")
+        await expect(page.get_by_test_id("price-view").locator(".low b")).to_have_text("80.00")
+        await page.keyboard.press("Tab")
+        assert await focused(page) == "skip"
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_test_id("price-view")).to_be_focused()
+        order = []
+        for _ in range(6):
+            await page.keyboard.press("Tab")
+            order.append(await page.evaluate("document.activeElement.id || document.activeElement.classList[0]"))
+        assert order[:5] == ["zone", "day-previous", "day-next", "day-today", "chart"]
+
+        chart = page.get_by_test_id("price-chart")
+        await chart.focus()
+        await page.keyboard.press("Home")
+        await expect(chart).to_have_attribute("aria-valuetext", f"00:00{DASH}01:00: 80.00 €/MWh")
+        await page.keyboard.press("ArrowRight")
+        await expect(chart).to_have_attribute("aria-valuetext", f"01:00{DASH}02:00: 81.00 €/MWh")
+        await page.keyboard.press("Escape")
+        await expect(chart).to_have_attribute("aria-valuetext", re.compile("^from 80.00 to 103.00"))
+
+        grid = page.get_by_test_id("flows-grid")
+        await grid.scroll_into_view_if_needed()
+        await expect(grid.locator('[data-from="BG"][data-to="GR"]')).to_have_text("+300")
+        assert await grid.locator('[tabindex="0"]').count() == 1, "one stop for Tab"
+        await grid.locator('[tabindex="0"]').focus()
+        await page.keyboard.press("ArrowRight")
+        cell = page.locator(":focus")
+        await expect(cell).to_have_attribute("aria-label", "Bulgaria sends 300 MW to Romania")
+        await page.keyboard.press("Home")
+        await page.keyboard.press("ArrowRight")
+        await page.keyboard.press("End")
+        await expect(cell).to_have_attribute("aria-label", "Bulgaria exports 600 MW net")
+        await page.keyboard.press("Control+End")
+        await expect(cell).to_have_attribute("aria-label", "Romania imports 300 MW net")
+        assert await grid.locator('[tabindex="0"]').count() == 1
+
+
+async def test_updates_do_not_chatter(tmp_path: Path) -> None:
+    """Nothing that assistive technology reads out by itself changes when data does, also not the chart that is read."""
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        page = await open_page(browser, system, "desktop", "light")
+        low = page.get_by_test_id("price-view").locator(".low b")
+        await expect(low).to_have_text("80.00")
+        await page.get_by_test_id("price-chart").focus()
+        await page.evaluate("""() => {
+            window.said = [];
+            const note = (records) => records.forEach(({ target }) => window.said.push(String(target.textContent)));
+            for (const live of document.querySelectorAll("[role=status], [aria-live]"))
+                new MutationObserver(note).observe(live, { childList: true, characterData: true, subtree: true });
+            new MutationObserver(note).observe(
+                document.activeElement, { attributeFilter: ["aria-valuetext", "aria-valuenow"] });
+        }""")
+        for base in (20, 30, 40):
+            await write(system, small_market.prices("GR", base), small_market.load("GR", 5000 + base))
+            await expect(low).to_have_text(f"{base}.00")
+        assert await page.evaluate("window.said") == []
+        await page.keyboard.press("End")
+        assert await page.evaluate("window.said.length") > 0, "a move is read"

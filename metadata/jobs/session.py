@@ -130,7 +130,8 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
     Raises:
         SparkFailed: the JVM died meanwhile, or could not do what it was to.
     """
-    # It reports what it raises, too; an interrupt to the root of all loggers.
+    # It reports what it raises, too; some of it to the root of all loggers, and of a JVM that died even when the process
+    # ends, as its objects go one by one.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_ours)
     spark = spark_session(options)
@@ -148,7 +149,6 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
         # It may be dead, and what an interrupted call left behind may be in the way.
         with contextlib.suppress(Exception):
             spark.stop()
-        logging.getLogger().removeFilter(_is_ours)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

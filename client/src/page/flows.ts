@@ -3,15 +3,24 @@
 import { find, flash, make, setData, setText } from "./dom.ts";
 import { signed } from "./format.ts";
 import { heat, moveTo, Network } from "./network.ts";
-import { latest, stepAt, steps } from "./series.ts";
+import type { Step } from "./series.ts";
+import { stepAt, steps } from "./series.ts";
 import type { Desk } from "./view.ts";
 import { View } from "./view.ts";
 import { zoneName } from "./zones.ts";
+
+/** One direction of a border, as it was told last. */
+interface Flow {
+  readonly from: string;
+  readonly to: string;
+  steps: readonly Step[];
+}
 
 export class FlowsView extends View {
   readonly #table: HTMLTableElement;
   #pairs = "";
   #network = new Network([]);
+  #flows: readonly Flow[] = [];
   /** By row and column; the last column is the net position. */
   #cells: (HTMLTableCellElement | null)[][] = [];
   #focused: readonly [number, number] = [0, 0];
@@ -33,14 +42,15 @@ export class FlowsView extends View {
     this.#pairs = wanted;
     this.group.clear();
     this.forget();
-    const network = (this.#network = new Network(pairs));
-    for (const [from, to] of pairs) {
+    this.#network = new Network(pairs);
+    this.#flows = pairs.map(([from, to]) => {
+      const flow: Flow = { from, to, steps: [] };
       this.group.want(`/flows/${from}/${to}`, (dataset) => {
-        const all = dataset.gone ? [] : steps(dataset);
-        network.set(from, to, (stepAt(all, Date.now())?.step ?? latest(all))?.value ?? null);
+        flow.steps = dataset.gone ? [] : steps(dataset);
         this.accepted(dataset);
       });
-    }
+      return flow;
+    });
     this.#build();
     this.changed();
   }
@@ -92,7 +102,13 @@ export class FlowsView extends View {
     return [0, Math.max(column, 0)];
   }
 
+  /** What was known ahead of time begins to count. */
+  protected override passed(): void {
+    this.draw();
+  }
+
   protected draw(): void {
+    for (const { from, to, steps } of this.#flows) this.#network.set(from, to, stepAt(steps, Date.now())?.step.value ?? null);
     const { strongest } = this.#network;
     for (const cell of this.#cells.flat()) {
       const from = cell?.dataset.from;

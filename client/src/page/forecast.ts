@@ -26,6 +26,7 @@ export class ForecastView extends View {
   #actual: Step[] = [];
   #forecast: Step[] = [];
   #moments: Moment[] = [];
+  #gone = false;
   #pointed: Moment | null = null;
 
   constructor(desk: Desk, root: HTMLElement) {
@@ -89,12 +90,14 @@ export class ForecastView extends View {
     this.#name = name;
     this.#time = marketTime(row?.zone ?? null);
     this.#actual = this.#forecast = [];
+    this.#gone = false;
     this.#pointed = null;
     this.forget();
     this.group.clear();
     if (row === null) return;
     this.group.want(row.actual, (dataset) => {
-      if (!dataset.gone) this.#actual = steps(dataset);
+      this.#gone = dataset.gone;
+      if (!dataset.gone) this.#actual = steps(dataset); // a withdrawn load stays in sight, dimmed
       this.accepted(dataset);
     });
     if (row.forecast) {
@@ -112,6 +115,10 @@ export class ForecastView extends View {
 
   protected override time(): MarketTime {
     return this.#time;
+  }
+
+  protected override problem(): string {
+    return this.#gone ? "Withdrawn by its source" : "";
   }
 
   protected override passed(): void {

@@ -8,7 +8,7 @@ import { Unfolded, writeNumber } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
 import type { Slice } from "./stack.ts";
-import { known, layered, layers, slices, totals } from "./stack.ts";
+import { complete, known, layered, layers, slices, totals } from "./stack.ts";
 import { marketTime } from "./time.ts";
 import type { MarketTime } from "./time.ts";
 import type { Desk } from "./view.ts";
@@ -120,7 +120,7 @@ export class MixView extends View {
   }
 
   protected draw(): void {
-    this.#slices = slices(this.#series);
+    this.#slices = complete(slices(this.#series));
     const [first, last] = [this.#slices[0], this.#slices.at(-1)];
     if (this.#pointed) this.#pointed = this.#slices.find(({ start }) => start === this.#pointed?.start) ?? null;
     this.#drawn = this.#kinds;

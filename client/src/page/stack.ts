@@ -1,6 +1,7 @@
 /** Generation by type, as layers on each other. Pure. */
 
 import type { Step } from "./series.ts";
+import { beneath } from "./series.ts";
 
 /** From the bottom up: what runs all day first, what comes and goes with the weather last. */
 const ORDER = ["nuclear", "lignite", "coal", "oil", "gas", "biomass", "geothermal", "hydro", "wind", "solar"];
@@ -21,23 +22,32 @@ export interface Slice {
   readonly values: ReadonlyMap<string, number | null>;
 }
 
-/** What all types say of each interval, in order. */
+/** What all types say of each interval, in order; the longer interval of one type counts in each shorter one of another. */
 export function slices(series: ReadonlyMap<string, readonly Step[]>): Slice[] {
-  const found = new Map<number, { start: number; end: number; values: Map<string, number | null> }>();
-  for (const [kind, steps] of series) {
-    for (const { start, end, value } of steps) {
-      let slice = found.get(start);
-      if (slice === undefined) found.set(start, (slice = { start, end, values: new Map() }));
-      slice.end = Math.max(slice.end, end);
-      slice.values.set(kind, value);
-    }
-  }
-  return [...found.values()].sort((a, b) => a.start - b.start);
+  const starts = [...new Set([...series.values()].flatMap((steps) => steps.map(({ start }) => start)))].sort((a, b) => a - b);
+  return starts.map((start, index) => {
+    const found = [...series].flatMap(([kind, steps]): [string, Step][] => {
+      const step = beneath(steps, start);
+      return step ? [[kind, step]] : [];
+    });
+    const end = Math.min(Math.max(...found.map(([, step]) => step.end)), starts[index + 1] ?? Infinity);
+    return { start, end, values: new Map(found.map(([kind, { value }]) => [kind, value])) };
+  });
+}
+
+/** All up to the last one that tells of each type that the one before tells of: the types do not arrive at once. */
+export function complete(all: readonly Slice[]): Slice[] {
+  const kinds = ({ values }: Slice): string[] => [...values.keys()].filter((kind) => values.get(kind) !== null);
+  const last = all.findLastIndex((slice, index) => {
+    const before = all[index - 1];
+    return before === undefined || kinds(before).every((kind) => slice.values.get(kind) != null);
+  });
+  return all.slice(0, last + 1);
 }
 
 export interface Totals {
   readonly total: number;
-  /** The share of the types that renew themselves, 0 to 1; null without generation. */
+  /** The share of the types that renew themselves, 0 to 1; null without generation. What a type takes in counts nowhere. */
   readonly renewable: number | null;
 }
 
@@ -45,8 +55,9 @@ export function totals({ values }: Slice): Totals {
   let total = 0;
   let green = 0;
   for (const [kind, value] of values) {
-    total += value ?? 0;
-    if (RENEWABLE.has(kind)) green += value ?? 0;
+    const made = Math.max(value ?? 0, 0);
+    total += made;
+    if (RENEWABLE.has(kind)) green += made;
   }
   return { total, renewable: total > 0 ? green / total : null };
 }

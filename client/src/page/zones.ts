@@ -15,15 +15,17 @@ export interface Wish {
   readonly load: readonly string[] | null;
 }
 
-/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are no endpoints are left out. */
+/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are, or make, no endpoints are left out. */
 export function wish(search: string): Wish {
   const asked = new URLSearchParams(search);
   const price = asked.get("price");
   const load = [...new Set(asked.get("load")?.split(","))].filter(isEndpoint).slice(0, MAX_ROWS);
-  return { zone: asked.get("zone"), price: price && isEndpoint(price) ? price : null, load: load.length > 0 ? load : null };
+  const zone = asked.get("zone");
+  return { zone: zone && isZone(zone) ? zone : null, price: price && isEndpoint(price) ? price : null, load: load.length > 0 ? load : null };
 }
 
 export const priceEndpoint = (zone: string): string => `/dam/prices/${zone}`;
+const isZone = (zone: string): boolean => !zone.includes("/") && isEndpoint(priceEndpoint(zone));
 const zoneIn = (pattern: RegExp) => (entry: CatalogueEntry): string[] => (entry.gone ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
 
 /** Zones that have a day-ahead price, by name. */

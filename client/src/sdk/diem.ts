@@ -8,6 +8,7 @@ import type { Environment } from "./environment.ts";
 import { browserEnvironment } from "./environment.ts";
 import type { DataError } from "./http.ts";
 import type { Rejection } from "./messages.ts";
+import { guarded } from "./observable.ts";
 import type { Subscription } from "./updates.ts";
 import { UpdatesService } from "./updates.ts";
 
@@ -43,7 +44,7 @@ export interface Diem {
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
 export function createDiem({ configUrl = "/config.json", apiKey, environment }: DiemOptions = {}): Diem {
-  const env = environment ?? browserEnvironment();
+  const env = environment ?? browserEnvironment(configUrl);
   const config = new ConfigSource(env, configUrl);
   const cache = new DataCache(env);
   const data: DataService = new DataService(env, {
@@ -118,21 +119,17 @@ function watch(
   const show = (dataset: Dataset): void => {
     if (stopped || (shown && !isNews(dataset, shown))) return;
     shown = dataset;
-    try {
-      onData(dataset);
-    } catch (error) {
-      // A view's fault is reported as any uncaught error is, and costs neither the caller its handle nor others their data.
-      queueMicrotask(() => {
-        throw error;
-      });
-    }
+    guarded(() => onData(dataset));
+  };
+  const tell = (problem: DataError): void => {
+    if (!stopped) guarded(() => onProblem?.(problem));
   };
   const load = async (): Promise<void> => {
     if (loading) return void (again = true); // one request for the newest stands for any number of updates
     loading = true;
     do {
       again = false;
-      await data.get(endpoint).then(show, (problem: DataError) => stopped || onProblem?.(problem));
+      await data.get(endpoint).then(show, tell);
     } while (again && !stopped);
     loading = false;
   };

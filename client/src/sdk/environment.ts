@@ -2,7 +2,7 @@
 
 import { clientId, withClient } from "./identity.ts";
 import type { Store } from "./store.ts";
-import { IndexedStore } from "./store.ts";
+import { IndexedStore, NAME } from "./store.ts";
 
 /** The part of the browser's WebSocket that the SDK uses. */
 export interface Socket {
@@ -59,8 +59,8 @@ export interface Environment {
   readonly baseUrl: string;
 }
 
-/** The environment of a browser page. */
-export function browserEnvironment(): Environment {
+/** The environment of a browser page. What is kept of the deployment at `configUrl` is kept apart from that of any other. */
+export function browserEnvironment(configUrl = "/config.json"): Environment {
   const client = clientId(orNull(() => window.sessionStorage));
   orNull(() => dropOld(window.localStorage));
   return {
@@ -73,9 +73,15 @@ export function browserEnvironment(): Environment {
     report: (error) => reportError(error),
     socket: (url, protocol) => new WebSocket(withClient(url, client), [protocol]) as Socket,
     fetch: (url, options) => fetch(url, options),
-    storage: orNull(() => new IndexedStore(window.indexedDB)),
+    storage: orNull(() => new IndexedStore(window.indexedDB, databaseOf(configUrl))),
     baseUrl: document.baseURI,
   };
+}
+
+/** Versions and data of two deployments do not compare, though their endpoints may have the same names. */
+function databaseOf(configUrl: string): string {
+  const { href } = new URL(configUrl, document.baseURI);
+  return href === `${location.origin}/config.json` ? NAME : `${NAME} ${href}`;
 }
 
 function orNull<T>(get: () => T): T | null {

@@ -6,6 +6,17 @@ export interface Observable<T> {
   observe(listener: (value: T) => void): () => void;
 }
 
+/** Calls the application: a fault of it is reported as any uncaught error is, and stops neither the SDK nor other listeners. */
+export function guarded(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}
+
 export class Subject<T> implements Observable<T> {
   #value: T;
   readonly #listeners = new Set<(value: T) => void>();
@@ -21,7 +32,7 @@ export class Subject<T> implements Observable<T> {
   set(value: T): void {
     if (Object.is(value, this.#value)) return;
     this.#value = value;
-    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) listener(value);
+    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) guarded(() => listener(value));
   }
 
   observe(listener: (value: T) => void): () => void {

@@ -28,17 +28,20 @@ export interface Store {
   save(entries: readonly Stored[], bounds: Bounds): Promise<void>;
 }
 
-const NAME = "diem";
+/** The database of the deployment at the origin itself. */
+export const NAME = "diem";
 const TABLE = "datasets";
 const ORDER = "used";
 
 /** A transaction of IndexedDB spans the tabs, so what two of them save at once ends at the newer version. */
 export class IndexedStore implements Store {
   readonly #factory: IDBFactory;
+  readonly #name: string;
   #database: Promise<IDBDatabase> | null = null;
 
-  constructor(factory: IDBFactory) {
+  constructor(factory: IDBFactory, name = NAME) {
     this.#factory = factory;
+    this.#name = name;
   }
 
   load(): Promise<Stored[]> {
@@ -54,7 +57,7 @@ export class IndexedStore implements Store {
   }
 
   async #transact<T>(mode: IDBTransactionMode, work: (table: IDBObjectStore) => IDBRequest<T> | void): Promise<T> {
-    this.#database ??= open(this.#factory);
+    this.#database ??= open(this.#factory, this.#name);
     const transaction = (await this.#database).transaction(TABLE, mode);
     return new Promise((resolve, reject) => {
       const request = work(transaction.objectStore(TABLE));
@@ -64,9 +67,9 @@ export class IndexedStore implements Store {
   }
 }
 
-function open(factory: IDBFactory): Promise<IDBDatabase> {
+function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
-    const request = factory.open(NAME, 1);
+    const request = factory.open(name, 1);
     request.onupgradeneeded = () => {
       request.result.createObjectStore(TABLE, { keyPath: "endpoint" }).createIndex(ORDER, ["used", "text.length"]);
     };

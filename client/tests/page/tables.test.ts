@@ -30,8 +30,8 @@ class World {
     watching: new Watching(this.diem),
   };
 
-  say(endpoint: string, value: number): void {
-    const points = [{ time: "2026-01-01T00:00:00Z", value }];
+  say(endpoint: string, ...values: number[]): void {
+    const points = values.map((value, hour) => ({ time: `2026-01-01T0${hour}:00:00Z`, value }));
     this.takers.get(endpoint)?.({
       endpoint, version: (this.version += 1), time: "2026-01-01T00:00:01Z", unit: "MW", resolution: "PT1H", points, gone: false, confirmed: true,
     });
@@ -114,6 +114,21 @@ const settle = async (): Promise<void> => {
   for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
   world.frame();
 };
+
+test("a flow that was told ahead of time counts from its hour on, and without another update", async () => {
+  vi.spyOn(Date, "now").mockReturnValue(Date.UTC(2026, 0, 1, 0, 59));
+  const view = new FlowsView(world.desk, find(".view.flows"));
+  view.list([["GR", "BG"]]);
+  view.show(true);
+  await Promise.resolve();
+  world.say("/flows/GR/BG", 100, -200);
+  world.frame();
+  expect(text('[data-testid="flow"][data-from="GR"]')).toBe("+100");
+  vi.spyOn(Date, "now").mockReturnValue(Date.UTC(2026, 0, 1, 1));
+  view.tick();
+  expect(text('[data-testid="flow"][data-from="GR"]')).toBe("−200");
+  vi.restoreAllMocks();
+});
 
 test("the sources are shown, failing ones with their error; where the service does not tell there is no such view", async () => {
   const entry = { name: "prices", type: "http", ok: false, error: "line 2", last_success: null, failures: 3, endpoints: 1 };

@@ -5,8 +5,8 @@ import { signed, signedPrice } from "../../src/page/format.ts";
 import { heat, moveTo, Network } from "../../src/page/network.ts";
 import type { Step } from "../../src/page/series.ts";
 import { parseSources, stateWords } from "../../src/page/sources.ts";
-import { layered, layers, slices, totals } from "../../src/page/stack.ts";
-import { flowPairs, generationOf, imbalanceRows } from "../../src/page/zones.ts";
+import { complete, layered, layers, slices, totals } from "../../src/page/stack.ts";
+import { flowPairs, generationOf, imbalanceRows, wish } from "../../src/page/zones.ts";
 
 const HOUR = 3_600_000;
 const DAY = Date.UTC(2026, 0, 1);
@@ -37,6 +37,32 @@ test("the renewable share counts what renews itself", () => {
   const [hour] = slices(new Map([["gas", hourly([60])], ["solar", hourly([30])], ["hydro", hourly([10])], ["oil", hourly([null])]]));
   expect(hour && totals(hour)).toEqual({ total: 100, renewable: 0.4 });
   expect(totals({ start: 0, end: 1, values: new Map() })).toEqual({ total: 0, renewable: null });
+});
+
+test("what a type takes in is no generation", () => {
+  const [hour] = slices(new Map([["gas", hourly([60])], ["solar", hourly([40])], ["hydro", hourly([-80])]]));
+  expect(hour && totals(hour)).toEqual({ total: 100, renewable: 0.4 });
+});
+
+test("an hour of one type counts in each quarter of another", () => {
+  const all = slices(new Map([["gas", hourly([60])], ["solar", hourly([30, 40], DAY, HOUR / 4)]]));
+  expect(all.map(({ start, end }) => [start - DAY, end - DAY])).toEqual([[0, HOUR / 4], [HOUR / 4, HOUR]]);
+  expect(all.map((slice) => totals(slice).total)).toEqual([90, 100]);
+});
+
+test("an hour that not all types have told of yet waits for the others, and not for those that have ended", () => {
+  const gas = hourly([60, 60]);
+  const told = (solar: (number | null)[], all = gas): number => complete(slices(new Map([["gas", all], ["solar", hourly(solar)]]))).length;
+  expect(told([30, 30, 30])).toBe(2);
+  expect(told([30, 30], hourly([60, 60, null]))).toBe(2);
+  expect(told([30, 30, 30], hourly([60, 60, 60]))).toBe(3);
+  expect(told([30, 30, 30, 30])).toBe(4);
+  expect(complete([])).toEqual([]);
+});
+
+test("an address that asks for a zone that no endpoint can be of asks for nothing", () => {
+  for (const zone of ["a b", "Ελλάδα", "GR/x", "..", ""]) expect(wish(`?zone=${encodeURIComponent(zone)}`).zone).toBe(null);
+  expect(wish("?zone=IT-SUD").zone).toBe("IT-SUD");
 });
 
 test("load and forecast meet on one grid: measured quarters, then the hours ahead", () => {

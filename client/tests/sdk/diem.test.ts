@@ -168,6 +168,50 @@ test("an endpoint that does not exist yet is a problem first and data later", as
   expect(shown).toEqual([1]);
 });
 
+/** The errors that nobody caught while `work` was done. */
+async function uncaught(work: () => Promise<void>): Promise<string[]> {
+  const found: string[] = [];
+  const listeners = process.listeners("uncaughtException");
+  process.removeAllListeners("uncaughtException");
+  process.on("uncaughtException", (error) => found.push(error.message));
+  try {
+    await work();
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.removeAllListeners("uncaughtException");
+    for (const listener of listeners) process.on("uncaughtException", listener);
+  }
+  return found;
+}
+
+test("a view that fails at a problem still gets the data later", async () => {
+  const shown: number[] = [];
+  const errors = await uncaught(async () => {
+    diem.watch("/a", ({ version }) => shown.push(version), () => {
+      throw new Error("of the view");
+    });
+    await connected();
+    change("/a", 1);
+    await world.advance();
+  });
+  expect([shown, errors]).toEqual([[1], ["of the view"]]);
+});
+
+test("a listener that fails when the connection opens keeps nobody from being subscribed", async () => {
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  const errors = await uncaught(async () => {
+    diem.updates.connection.observe(({ state }) => {
+      if (state === "open") throw new Error("of the listener");
+    });
+    await connected();
+    change("/a", 6);
+    await world.advance();
+  });
+  expect([shown, errors]).toEqual([[5, 6], ["of the listener"]]);
+  expect(world.last.sent.length).toBeGreaterThan(0);
+});
+
 test("a resync leads to a revalidation, and to a view only if something changed", async () => {
   stored.set("/a", 5);
   const { shown } = view("/a");

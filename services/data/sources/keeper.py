@@ -115,8 +115,11 @@ async def _keep(source: Source, sink: Sink) -> None:
     while True:
         try:
             await source.run(sink)
-        except Exception as error:
-            # A defect of one source: it starts over, and the others never notice.
+        except (Exception, asyncio.CancelledError) as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            # A defect of one source, who may have awaited what it had cancelled: it starts over, and the others never
+            # notice.
             _logger.exception("source stopped", source=source.name)
             source.health.failed(f"internal: {type(error).__name__}")
         await asyncio.sleep(random.uniform(0, RESTART_WITHIN_S))  # noqa: S311  # jitter, not a secret

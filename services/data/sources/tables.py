@@ -23,8 +23,13 @@ def _endpoint(name: str) -> str:
 
 
 def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        # What is no port may be part of a password with a character that should have been encoded, as / is %2F.
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise ValueError("expected http://host/path or https://host/path")
     return text
 

@@ -10,6 +10,8 @@ from services.data.errors import DataError, Invalid, Malformed
 MAX_COLUMNS: Final = 64
 _MAX_THRIFT: Final = 1_000_000
 _MAX_CELL: Final = 512
+_MAX_UTF8: Final = 4
+_LONG: Final = f"a field has more than {_MAX_CELL} characters"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -32,25 +34,30 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
     """
     try:
         import pyarrow as pa  # noqa: PLC0415  # costs 40 MB: only for who has Parquet files
+        import pyarrow.compute  # noqa: PLC0415
         from pyarrow import parquet as pq  # noqa: PLC0415
     except ImportError:
         raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
     try:
-        with pq.ParquetFile(
-            pa.BufferReader(body), thrift_string_size_limit=_MAX_THRIFT, thrift_container_size_limit=_MAX_THRIFT
-        ) as file:
-            names = _checked(file, max_rows, max_decoded)
+        limits = {"thrift_string_size_limit": _MAX_THRIFT, "thrift_container_size_limit": _MAX_THRIFT}
+        with pq.ParquetFile(pa.BufferReader(body), **limits) as file:
+            known, names = file.metadata, _checked(pa, file, max_rows, max_decoded)
+        # Left as they are in the file: a text that is there once is not multiplied by the rows that refer to it.
+        with pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as file:
             rows: list[CsvRow] = []
             for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
                 if len(rows) + batch.num_rows > max_rows:
                     raise Invalid(f"more than {max_rows} rows")
                 rows += _rows(pa, batch, len(rows))
+    except UnicodeDecodeError:
+        raise Malformed("not Parquet, or not all of it: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
-        raise Malformed(f"not Parquet, or not all of it: {str(error).splitlines()[0][:120]}") from None
+        told, _, _ = str(error).partition("\n")
+        raise Malformed(f"not Parquet, or not all of it: {told[:120]}") from None
     return CsvTable(frozenset(names), rows, place="row")
 
 
-def _checked(file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # pyarrow has no types
+def _checked(pa: Any, file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # it has no types
     known = file.metadata
     names = file.schema_arrow.names
     if known.num_columns > MAX_COLUMNS:
@@ -61,22 +68,35 @@ def _checked(file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: 
         raise Invalid(f"more than {max_rows} rows")
     if sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)) > max_decoded:
         raise Invalid(f"more than {max_decoded} bytes when decoded")
-    return [name for name in ("time", "value", "unit") if name in names]
+    wanted = [name for name in ("time", "value", "unit") if name in names]
+    for name in wanted:
+        kind = file.schema_arrow.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind):
+            raise Invalid(f"the column {name} cannot be {kind}")
+    return wanted
 
 
 def _rows(pa: Any, batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
-    times = list(_times(pa, _column(batch, "time")))
-    values = _texts(pa, _number(pa, _column(batch, "value")))
-    units = _texts(pa, _column(batch, "unit")) if "unit" in batch.schema.names else [""] * batch.num_rows
+    times = list(_times(pa, _column(pa, batch, "time", before)))
+    values = _texts(pa, _number(pa, _column(pa, batch, "value", before)))
+    units = _texts(pa, _column(pa, batch, "unit", before)) if "unit" in batch.schema.names else [""] * batch.num_rows
     for index, (time, value, unit) in enumerate(zip(times, values, units, strict=True), start=before + 1):
         if len(time) > _MAX_CELL or len(unit) > _MAX_CELL:
-            raise Invalid(f"a field has more than {_MAX_CELL} characters", f"row {index}")
+            raise Invalid(_LONG, f"row {index}")
         yield CsvRow(index, time, value, unit, "")
 
 
-def _column(batch: Any, name: str) -> Any:  # noqa: ANN401
+def _column(pa: Any, batch: Any, name: str, before: int) -> Any:  # noqa: ANN401
     column = batch.column(name)
-    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if not pa.types.is_primitive(column.type.value_type):
+        lengths = pa.compute.binary_length(column.dictionary).take(column.indices).to_pylist()
+        for index, length in enumerate(lengths, start=before + 1):
+            if length is not None and length > _MAX_CELL * _MAX_UTF8:
+                raise Invalid(_LONG, f"row {index}")
+    return column.dictionary_decode()
 
 
 def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401

@@ -19,24 +19,26 @@ class Broken:
 
     claims = (Claim("/broken"),)
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, error: type[BaseException]) -> None:
         self.name = "broken"
         self.health = Health("broken", ManualClock())
         self.times = times
+        self.error = error
         self.worked = asyncio.Event()
 
     async def run(self, sink: Sink) -> None:
         if self.times:
             self.times -= 1
-            raise ZeroDivisionError
+            raise self.error
         self.health.succeeded()
         self.worked.set()
         await asyncio.Event().wait()
 
 
-async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     monkeypatch.setattr(keeper, "RESTART_WITHIN_S", 0.0)
-    source = Broken(2)
+    source = Broken(2, error)
 
     async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
         raise AssertionError

@@ -273,6 +273,18 @@ async def test_size_and_number_of_files_are_bounded(tmp_path: Path) -> None:
     assert bench.error == "more than 2 files: the others are passed over"
 
 
+async def test_a_link_is_followed_within_the_directory_only(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the first line of another's file")
+    (tmp_path / "in").mkdir()
+    bench = Bench(tmp_path / "in")
+    write(bench.path / "_data", CSV.format(1))
+    (bench.path / "a.csv").symlink_to("../secret")
+    (bench.path / "b.csv").symlink_to("_data")
+    await bench.looks()
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.csv: it is a link that leads out of the directory"
+
+
 # Parquet
 
 
@@ -363,6 +375,30 @@ async def test_a_wrong_parquet_file_is_told_with_its_row(
     await bench.looks()
     assert not bench.stored
     assert str(bench.error).startswith(f"a.parquet: {error}")
+
+
+def _not_utf8(path: Path) -> None:
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    parquet(path, {"time": text, "value": pa.array([1])})
+
+
+async def test_a_parquet_file_with_text_that_is_not_utf8_stops_no_other(bench: Bench) -> None:
+    _not_utf8(bench.path / "a.parquet")
+    write(bench.path / "b.csv", CSV.format(1))
+    await bench.looks()
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.parquet: not Parquet, or not all of it: a text is not UTF-8"
+
+
+async def test_what_a_small_parquet_file_repeats_is_not_multiplied_in_memory(bench: Bench) -> None:
+    rows = 4000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
+    # Without the schema of Arrow beside it, that the column was a dictionary is not known.
+    parquet(bench.path / "a.parquet", {"time": text, "value": pa.array([1] * rows)}, store_schema=False)
+    most_before = pa.default_memory_pool().max_memory()
+    await bench.looks()
+    assert bench.error == "a.parquet: row 1: a field has more than 512 characters"
+    assert pa.default_memory_pool().max_memory() < most_before + 50_000_000
 
 
 async def test_without_pyarrow_csv_goes_on_and_parquet_says_what_is_missing(

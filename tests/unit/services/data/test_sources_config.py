@@ -51,6 +51,7 @@ def test_the_default_configuration_is_good() -> None:
     ("old", "new", "expected"),
     [
         ('url = "http', 'url = "ftp', 'line 4, [[source]] 1 "prices", url: expected http://host/path'),
+        ('url = "http', 'url = "http://me:a/b@x/', 'line 4, [[source]] 1 "prices", url: expected http://host/path'),
         ("PT60M", "PT7H", 'line 7, [[source]] 1 "prices", resolution: the day is not a whole number'),
         ("EUR/MWh", "Euro", 'line 6, [[source]] 1 "prices", unit: unknown unit'),
         ('"/my/prices"', '"my/prices"', 'line 5, [[source]] 1 "prices", endpoint: it must be'),

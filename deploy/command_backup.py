@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.command_options import StateDirOption, attended
+from deploy.command_options import StateDirOption, completed
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import log
@@ -40,7 +40,7 @@ def backup_command(
         header, endpoints = await backup.backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
         typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
 
-    return attended(work)
+    return completed(work)
 
 
 def restore_command(
@@ -69,7 +69,7 @@ def restore_command(
             f"{restored.endpoints} endpoints are in store {restored.store}, with versions from {restored.version}"
         )
 
-    return attended(work)
+    return completed(work)
 
 
 def _url(state_dir: Path, given: str | None) -> str:

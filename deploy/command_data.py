@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.command_options import StateDirOption, UrlOption, attended
+from deploy.command_options import StateDirOption, UrlOption, attended, completed
 from deploy.found import data_service
 from deploy.put import Upload, guess_form, put, read
 from deploy.statedir import StateDir
@@ -68,4 +68,4 @@ def put_command(
         said = "stored as" if answer.get("changed", True) else "already there as"
         typer.echo(f"{endpoint} {said} version {answer.get('version')}")
 
-    return attended(store)
+    return completed(store)

@@ -2,19 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from deploy.command_options import StateDirOption, attended
+from deploy.command_options import StateDirOption, attended, completed
 from deploy.keys import KeyService, key_service
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.process import log
 from diem.process.auth import SharedKey
 
-EXIT_INTERRUPTED: Final = 130
 InternalOption = Annotated[
     str | None,
     typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one up here."),
@@ -44,21 +43,15 @@ def create_command(
     """Make an API key, and print it: it is shown this once."""
     log.configure("error", "console")
 
-    shown = False
-
     async def create() -> None:
-        nonlocal shown
         made = await _service(state_dir, data, key_file).create(name, plan)
-        shown = True
         if as_json:
             typer.echo(json.dumps(made))
             return
         typer.echo(made["key"])
         typer.echo(f"key {made['id']} of {made['name']} (plan {made['plan']}): it is not shown again", err=True)
 
-    code = attended(create)
-    # Who was interrupted has no key, and is not to believe so.
-    return code if shown or code else EXIT_INTERRUPTED
+    return completed(create)
 
 
 def list_command(
@@ -100,7 +93,7 @@ def revoke_command(
         said = f"key {revoked['id']} of {revoked['name']} is revoked since {_second(revoked['revoked'])}"
         typer.echo(json.dumps(revoked) if as_json else said)
 
-    return attended(revoke)
+    return completed(revoke)
 
 
 def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:

@@ -2,19 +2,33 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 
+EXIT_INTERRUPTED: Final = 130
 StateDirOption = Annotated[
     Path, typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.")
 ]
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Base URL of a Data Service elsewhere; default: the one up here.")
 ]
+
+
+def completed(work: Callable[[], Awaitable[None]]) -> int:
+    """Run a command that changes something: who was interrupted is not to believe that it was done."""
+    done = False
+
+    async def all_of_it() -> None:
+        nonlocal done
+        await work()
+        done = True
+
+    code = attended(all_of_it)
+    return code if done or code else EXIT_INTERRUPTED
 
 
 def attended(work: Callable[[], Awaitable[None]]) -> int:

@@ -15,13 +15,12 @@ from deploy import (
 )
 from deploy import run as processes
 from deploy.check import commands as check_commands
+from deploy.command_options import EXIT_INTERRUPTED
 from deploy.reference import config_lines
 from diem import __version__
 from diem.errors import DiemError
 from diem.process import lifecycle, log
 from diem.process.settings import PROCESSES
-
-EXIT_INTERRUPTED: Final = 130
 
 # Every usage error of the command line parser is a kind of this.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)

@@ -130,8 +130,8 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
     Raises:
         SparkFailed: the JVM died meanwhile, or could not do what it was to.
     """
-    # It reports what it raises, too; some of it to the root of all loggers, and of a JVM that died even when the process
-    # ends, as its objects go one by one.
+    # It reports what it raises, too; some of it to the root of all loggers, and of a JVM that died even when the
+    # process ends, as its objects go one by one.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_ours)
     spark = spark_session(options)

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from services.data.access.records import Units
 
+MAX_BATCH: Final = 200
+"""Keys in one transaction: all want something when a day begins, and changes of data are not to wait for them."""
 Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
 """Adds to the counts, all or none; returns, committed, each one's total. Raises Unavailable."""
 
@@ -33,7 +36,7 @@ class Ledger:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting, []
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 await self._settle(batch)
         finally:
             self._work = None

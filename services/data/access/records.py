@@ -10,12 +10,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.data.access.keys import Key
 from services.data.store.tables import API_KEYS, KEY_DAYS
 
-KEEP_DAYS: Final = 31
-"""Counts of days are kept so long; what was used before is in the reports that are made from access events."""
+KEEP_DAYS: Final = 32
+"""Counts of so many days of a key are kept; what was used before is in the reports that are made from access events."""
 
 _OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day == bindparam("of_day"))
 _ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
 _TOTAL: Final = select(KEY_DAYS.c.requests).where(_OF_DAY)
+# By number and not by age: a clock that is ahead for a while would remove the count of today.
+_FORGET: Final = delete(KEY_DAYS).where(
+    KEY_DAYS.c.key_id == bindparam("of_key"),
+    KEY_DAYS.c.day
+    <= select(KEY_DAYS.c.day)
+    .where(KEY_DAYS.c.key_id == bindparam("of_key"))
+    .order_by(KEY_DAYS.c.day.desc())
+    .limit(1)
+    .offset(KEEP_DAYS)
+    .scalar_subquery(),
+)
 
 
 class Units(NamedTuple):
@@ -54,6 +65,6 @@ async def add_units(connection: AsyncConnection, wanted: Sequence[Units]) -> lis
             added = await connection.execute(_ADD, {**of, "units": units})
             if not added.rowcount:
                 await connection.execute(insert(KEY_DAYS), {"key_id": key_id, "day": day, "requests": units})
-                await connection.execute(delete(KEY_DAYS).where(KEY_DAYS.c.day < day - KEEP_DAYS))
+                await connection.execute(_FORGET, {"of_key": key_id})
         totals.append((await connection.execute(_TOTAL, of)).scalar_one_or_none() or 0)
     return totals

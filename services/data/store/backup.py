@@ -7,7 +7,9 @@ and at the end the number of rows with a digest of all that is before. Bytes are
 import base64
 import gzip
 import os
+import tempfile
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import islice
@@ -23,8 +25,8 @@ from diem.protocol.versions import iso
 from services.data.errors import DataError
 from services.data.store import transaction
 from services.data.store.database import ERRORS, database_at, reason
-from services.data.store.migrate import downgrade, revision_of, upgrade
-from services.data.store.tables import ENDPOINTS, PUBLISHER, STORE
+from services.data.store.migrate import check_known, downgrade, revision_of, upgrade
+from services.data.store.tables import API_KEYS, ENDPOINTS, METADATA, PUBLISHER, STORE
 
 FORMAT: Final = "diem.backup/1"
 TIMEOUT_S: Final = 3600.0
@@ -62,7 +64,7 @@ class BadBackup(DataError):
 
 
 class NotEmpty(DataError):
-    """A restore would replace data."""
+    """A restore would replace data or API keys."""
 
     code = "store_not_empty"
 
@@ -79,28 +81,33 @@ async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
         DataError: there is no store, it cannot be read, or the file cannot be written.
     """
     database = database_at(url, TIMEOUT_S)
-    part = path.with_name(path.name + ".part")
+    part: Path | None = None
     try:
         async with database.snapshot() as connection:
+            await connection.run_sync(check_known)
             tables = await connection.run_sync(_tables)
             if "store" not in tables:
                 raise DataError(f"there is no store in {database.shown}")
             header = await _header(connection, tables, now_ms)
-            counts = await _write(part, connection, header, tables)
+            # A name of its own and no file that is there: another backup to the same path may be on its way.
+            descriptor, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+            part = Path(name)
+            counts = await _write(descriptor, connection, header, tables)
         part.replace(path)
     except ERRORS as error:
         raise DataError(f"the backup of {database.shown} failed: {reason(error)}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            part.unlink(missing_ok=True)
         await database.close()
     return header, counts["endpoints"]
 
 
 def _tables(connection: Connection) -> dict[str, Table]:
-    """The tables as they are, which may be those of an earlier release."""
+    """The store's tables as they are, which may be those of an earlier release; a schema may have tables of others."""
     found = MetaData()
-    found.reflect(connection)
-    return {str(table.name): table for table in found.sorted_tables if table.name != "alembic_version"}
+    found.reflect(connection, only=lambda name, _found: name in METADATA.tables)
+    return {str(table.name): table for table in found.sorted_tables}
 
 
 async def _header(connection: AsyncConnection, tables: dict[str, Table], now_ms: int) -> Header:
@@ -109,11 +116,12 @@ async def _header(connection: AsyncConnection, tables: dict[str, Table], now_ms:
     return Header(row.store_id, row.sequence, str(revision), iso(now_ms))
 
 
-async def _write(path: Path, connection: AsyncConnection, header: Header, tables: dict[str, Table]) -> dict[str, int]:
+async def _write(
+    descriptor: int, connection: AsyncConnection, header: Header, tables: dict[str, Table]
+) -> dict[str, int]:
     digest = blake2b(digest_size=16)
     counts: dict[str, int] = {}
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:  # noqa: PTH123, ASYNC230  # a command's own file
+    with open(descriptor, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:  # noqa: ASYNC230  # a command's own file
 
         def say(what: object) -> None:
             line = orjson.dumps(what, default=_bytes) + b"\n"
@@ -189,7 +197,7 @@ def _lines(path: Path) -> Iterator[Any]:
                 yield value
     except FileNotFoundError:
         raise BadBackup(path, "there is no such file") from None
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise BadBackup(path, str(error).partition("\n")[0]) from None
 
 
@@ -205,7 +213,7 @@ async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, l
 
     Raises:
         BadBackup: nothing was changed.
-        NotEmpty: there are endpoints, and they are not to be replaced.
+        NotEmpty: there are endpoints or API keys, and they are not to be replaced.
         StoreInUse: a Data Service runs.
         DataError: the database cannot be used.
     """
@@ -233,6 +241,10 @@ def _clear(connection: Connection, shown: str, replace: bool) -> int:
         if count and not replace:
             raise NotEmpty(f"{shown} has {count} endpoints: say --replace if the backup is to take their place")
         least = (greatest or 0) + 1
+    if inspect(connection).has_table("api_keys") and not replace:
+        keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
+        if keys:
+            raise NotEmpty(f"{shown} has {keys} API keys: say --replace if the backup is to take their place")
     if revision_of(connection) is not None:
         upgrade(connection)
         downgrade(connection, "base")

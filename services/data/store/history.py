@@ -8,6 +8,8 @@ SLACK: Final = 8
 """Old versions beyond its number that an endpoint may have for a while: so many share one look for the oldest."""
 BATCH: Final = 32
 """Endpoints that have to have too many before one is looked at, and at most four times as many are at once."""
+OVERDUE: Final = 2 * SLACK
+"""Old versions beyond its number with which one endpoint is looked at by itself: a store may have few of them."""
 EXPIRED: Final = 500
 """Versions that are deleted at once because of their age."""
 DAY_MS: Final = 24 * 3600 * 1000
@@ -49,6 +51,7 @@ class Retention:
         self._limits = limits
         self._counts: dict[str, int] = {}
         self._due: dict[str, None] = {}
+        self._overdue: set[str] = set()
         for endpoint, count in counts.items():
             self._count(endpoint, count)
 
@@ -59,15 +62,18 @@ class Retention:
 
     def due(self) -> list[str]:
         """Endpoints whose oldest versions are to be deleted now; none until it is worth a statement."""
-        return list(self._due)[: 4 * BATCH] if len(self._due) >= BATCH else []
+        return list(self._due)[: 4 * BATCH] if len(self._due) >= BATCH or self._overdue else []
 
     def pruned(self, endpoints: Iterable[str]) -> None:
         """These have as many as they may."""
         for endpoint in endpoints:
             self._due.pop(endpoint, None)
+            self._overdue.discard(endpoint)
             self._counts[endpoint] = self._limits.old
 
     def _count(self, endpoint: str, count: int) -> None:
         self._counts[endpoint] = count
         if count >= self._limits.old + SLACK:
             self._due[endpoint] = None
+        if count >= self._limits.old + OVERDUE:
+            self._overdue.add(endpoint)

@@ -20,6 +20,11 @@ def revision_of(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def check_known(connection: Connection) -> None:
+    """Raises DataError: the database is of a later release."""
+    _check_known(_config(connection), revision_of(connection))
+
+
 def upgrade(connection: Connection, revision: str = "head") -> None:
     """Run the migrations that the database has not seen, up to a revision, within the transaction of ``connection``.
 
@@ -27,16 +32,20 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
         DataError: the database is of a later release.
     """
     config = _config(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     for found in (revision_of(connection), revision):
-        if found not in {None, "head", *known}:
-            raise DataError(f"the store has tables of a later release (revision {found}): this one cannot read them")
+        _check_known(config, found)
     command.upgrade(config, revision)
 
 
 def downgrade(connection: Connection, revision: str) -> None:
     """Take migrations back to a ``revision``, within the transaction of ``connection``; ``base`` removes everything."""
     command.downgrade(_config(connection), revision)
+
+
+def _check_known(config: Config, revision: str | None) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision not in {None, "head", *known}:
+        raise DataError(f"the store has tables of a later release (revision {revision}): this one cannot read them")
 
 
 def _config(connection: Connection) -> Config:

@@ -23,7 +23,12 @@ CLAIM_WITHIN_S: Final = 1.0
 LEISURE_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
-_TAKE: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema()))")
+_TAKE: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema())), pg_backend_pid()")
+_HOLDER: Final = text(
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = :half"
+    " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _AT_LEISURE: Final = text(f"SET LOCAL statement_timeout = {int(LEISURE_S * 1000)}")
 _CLAIMED: Final = "diem.claimed"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
@@ -42,6 +47,8 @@ class PostgresDatabase:
         where = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.shown = where.render_as_string()
         self._timeout_s = timeout_s
+        self._session: int | None = None
+        """The server's process for the session that had the lock last."""
         self._url = driver = url.set(drivername="postgresql+asyncpg")
         self._writer = _engine(driver, timeout_s, {"synchronous_commit": "on", **_KEEPALIVE}, pool_size=1)
         self._reader = _engine(
@@ -70,7 +77,7 @@ class PostgresDatabase:
     @asynccontextmanager
     async def writing(self, *, at_leisure: bool = False) -> AsyncIterator[AsyncConnection]:
         """The session that holds the lock; a new one takes it first."""
-        limit_s = LEISURE_S if at_leisure else self._timeout_s
+        limit_s = max(LEISURE_S, self._timeout_s) if at_leisure else self._timeout_s
         with _driver_errors():
             try:
                 async with asyncio.timeout(limit_s), self._writer.connect() as connection:
@@ -93,12 +100,17 @@ class PostgresDatabase:
         raw = await connection.get_raw_connection()
         if _CLAIMED in raw.info:
             return
-        taken = (await connection.execute(_TAKE, {"half": LOCK})).scalar_one()
+        taken, session = (await connection.execute(_TAKE, {"half": LOCK})).one()
         if not taken:
+            holder = (await connection.execute(_HOLDER, {"half": LOCK})).scalar_one_or_none()
+            if self._session is not None and holder in {None, self._session}:
+                # A server that hangs does not see that a session has ended. Nobody else has the lock meanwhile.
+                raise ConnectionError("the database has not ended the last session yet")
             raise StoreInUse(f"the store {self.shown} is in use by another process")
         # The lock is the session's and not the transaction's.
         await connection.commit()
         raw.info[_CLAIMED] = True
+        self._session = session
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

@@ -22,6 +22,8 @@ MAX_GROUP: Final = 400
 """Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
 FORGET_EVERY: Final = 64
 """Groups between two looks for Idempotency-Keys and old versions that have expired."""
+EXPIRE_EVERY: Final = 100
+"""Old versions between two looks for expired ones; with those of one more group, as many as a look deletes."""
 KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
 RETRY_AFTER_S: Final = 2
 LOOK_EVERY_S: Final = 2.0
@@ -81,6 +83,7 @@ class Writer:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
     _until_forget: int = 0
+    _until_expire: int = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -207,7 +210,8 @@ class Writer:
             if planned.heads:
                 pruned = await self._prune(connection)
             if planned.heads or planned.requests:
-                await self._forget_sometimes(connection, now_ms)
+                replaced = len(planned.replaced) + len(planned.superseded)
+                await self._forget_sometimes(connection, now_ms, replaced)
             if planned.heads or planned.requests:
                 kept = self._cursor
                 if kept is not None:
@@ -232,13 +236,17 @@ class Writer:
             await transaction.prune(connection, due, self.limits.history.old)
         return due
 
-    async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int) -> None:
+    async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int, replaced: int) -> None:
         self._until_forget -= 1
-        if self._until_forget < 0:
+        self._until_expire -= replaced
+        forget = self._until_forget < 0
+        if forget or self._until_expire < 0:
+            self._until_expire = EXPIRE_EVERY
+            await transaction.expire(connection, self.limits.history.oldest_ms(now_ms))
+        if forget:
             self._until_forget = FORGET_EVERY
             before_ms = now_ms - KEY_LIFETIME_MS
             await transaction.forget_requests(connection, before_ms=before_ms, at_most=self.limits.max_keys)
-            await transaction.expire(connection, self.limits.history.oldest_ms(now_ms))
 
     async def _write_cursor(self, kept: Cursor) -> None:
         try:

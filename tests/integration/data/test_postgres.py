@@ -12,7 +12,9 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 import httpx
 import pytest
+from sqlalchemy.engine import make_url
 
+from services.data.store import postgres as module
 from services.data.store.postgres import LOCK
 from tests.integration.data.process import DataProcess, bulk, serving, start, until
 from tests.support import postgres as support
@@ -91,6 +93,28 @@ async def test_a_session_that_was_ended_is_made_anew_with_the_lock(
         # The readers' sessions were ended, too.
         assert (await http.get("/v1/data/a", params={"version": versions[-2]})).status_code in {200, 503}
         await until(http, "/v1/data/a", 200, params={"version": versions[-2]})
+
+
+async def test_a_session_of_its_own_that_hangs_is_503_and_not_another_process(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    async with (
+        serving(tmp_path, DATABASE_URL=postgres.url(database), BUSY_TIMEOUT="1") as process,
+        client(process) as http,
+    ):
+        assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
+        (hanging,) = map(int, postgres.sql(HOLDER))
+        os.kill(hanging, signal.SIGSTOP)
+        try:
+            for value in (2, 3, 4):
+                answer = await http.put("/v1/data", json=bulk({"/a": value}))
+                assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+            assert "has not ended the last session yet" in answer.json()["detail"]
+            assert (await http.get("/v1/data/a")).status_code == 200
+        finally:
+            os.kill(hanging, signal.SIGCONT)
+        await put_until(http, bulk({"/a": 5}), 200)
+        await until(http, f"{process.internal}/readyz", 200)
 
 
 async def test_a_process_that_lost_the_lock_to_another_one_ends(
@@ -182,6 +206,16 @@ async def test_a_server_that_is_away_or_hangs_is_503_in_time_and_comes_back(
 def _tree(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *map(int, children)]
+
+
+async def test_what_was_given_more_time_than_a_migration_has_it(
+    postgres: Cluster, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEISURE_S", 0.1)
+    store = module.PostgresDatabase(make_url(postgres.url(database)), 60)
+    async with store.writing(at_leisure=True) as connection:
+        await connection.exec_driver_sql("SELECT pg_sleep(0.2)")
+    await store.close()
 
 
 @pytest.mark.parametrize("change", ["password", "database", "port"])

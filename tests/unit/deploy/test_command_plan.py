@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy import command_plan, commands
+from deploy.command_options import EXIT_INTERRUPTED
 from diem.process import lifecycle
 
 
@@ -14,7 +15,7 @@ def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
 ) -> None:
     monkeypatch.setattr(command_plan, "attended", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
-    assert commands.main() == commands.EXIT_INTERRUPTED
+    assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from deploy import command_keys, commands, keys
+from deploy import command_options, commands, keys
+from deploy.command_options import EXIT_INTERRUPTED
 from deploy.found import DataService, Unreachable
 from deploy.keys import BadInternalUrl, Refused, key_service
 from deploy.statedir import NotUp, StateDir
@@ -68,12 +69,15 @@ def test_nothing_up_is_said(tmp_path: Path) -> None:
         key_service(StateDir(tmp_path), None, SHARED)
 
 
-def test_who_was_interrupted_has_no_key_and_is_not_to_believe_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "command", ["keys create a --plan b", "keys revoke abcd1234", "backup f", "restore f", "put /a f"]
+)
+def test_who_was_interrupted_is_not_to_believe_that_it_was_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(command_keys, "attended", lambda _work: lifecycle.EXIT_OK)
-    monkeypatch.setattr(sys, "argv", ["diem", "keys", "create", "a", "--plan", "b", "--state-dir", str(tmp_path)])
-    assert commands.main() == commands.EXIT_INTERRUPTED
+    monkeypatch.setattr(command_options, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
+    assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""
 
 

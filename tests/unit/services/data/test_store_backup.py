@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import orjson
 import pytest
 
 from diem.process.clock import ManualClock
+from services.data.access import records
+from services.data.access.keys import new_key
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError, StoreInUse
 from services.data.store import IdempotencyKey, Store
@@ -119,6 +122,62 @@ async def test_a_backup_is_one_state_while_writes_go_on(databases: Databases, tm
         assert len(contents) == 1, "a transaction is in the backup in part"
 
 
+async def test_two_backups_to_one_file_at_once_are_each_complete(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    await asyncio.gather(*(backup(databases.url(), tmp_path / "file", LATER) for _ in range(3)))
+    check(tmp_path / "file")
+    assert [path.name for path in tmp_path.glob("*file*")] == ["file"]
+
+
+async def test_keys_of_a_store_without_endpoints_are_not_replaced_unasked(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    await backup(databases.url(), tmp_path / "file", LATER)
+    store = await Store.open(databases.url("other"))
+    async with store.serving():
+        await store.transact(partial(records.add_key, key=new_key("a", "free", NOW)[0]))
+    with pytest.raises(NotEmpty, match="has 1 API keys"):
+        await restore(databases.url("other"), tmp_path / "file", LATER)
+    assert databases.rows("SELECT count(*) FROM api_keys", "other") == ["1"]
+    await restore(databases.url("other"), tmp_path / "file", LATER, replace=True)
+    assert databases.rows("SELECT count(*) FROM api_keys", "other") == ["0"]
+
+
+async def test_a_backup_follows_no_name_that_somebody_else_has_put_there(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    (tmp_path / "theirs").touch()
+    (tmp_path / "file.part").symlink_to(tmp_path / "theirs")
+    (tmp_path / "file").symlink_to(tmp_path / "theirs")
+    await backup(databases.url(), tmp_path / "file", LATER)
+    assert (tmp_path / "theirs").read_bytes() == b""
+    check(tmp_path / "file")
+
+
+async def test_tables_of_others_are_neither_saved_nor_changed(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    database = database_at(databases.url(), 5)
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("CREATE TABLE theirs (name VARCHAR(9), paid NUMERIC(9, 2))")
+        await connection.exec_driver_sql("INSERT INTO theirs VALUES ('a', 1.25)")
+        await connection.commit()
+    await database.close()
+    await backup(databases.url(), tmp_path / "file", LATER)
+    assert b"theirs" not in gzip.decompress((tmp_path / "file").read_bytes())
+    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
+    assert databases.rows("SELECT name, paid FROM theirs") == ["a|1.25"]
+
+
+async def test_a_store_of_a_later_release_is_not_saved_in_part(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    database = database_at(databases.url(), 5)
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        await connection.commit()
+    await database.close()
+    with pytest.raises(DataError, match="of a later release"):
+        await backup(databases.url(), tmp_path / "file", LATER)
+    assert not (tmp_path / "file").exists()
+
+
 async def test_a_restore_under_a_running_service_is_refused(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     await backup(databases.url(), tmp_path / "file", LATER)
@@ -162,6 +221,12 @@ async def test_a_backup_of_an_earlier_release_is_brought_to_this_one(databases: 
         assert (await store.read("/a")).content == dataset("/a", 2).content
 
 
+def _damaged(content: bytes) -> bytes:
+    """A file whose compressed data begins with a block of a kind that there is not."""
+    header = 10
+    return content[:header] + b"\x07" + content[header + 1 :]
+
+
 async def test_a_file_that_is_not_all_of_a_backup_changes_nothing(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     good = tmp_path / "good"
@@ -171,6 +236,7 @@ async def test_a_file_that_is_not_all_of_a_backup_changes_nothing(databases: Dat
     changed = [*lines[:-1], lines[-1].replace(orjson.loads(lines[-1])["digest"].encode(), b"0" * 32)]
     without_a_row = [line for line in lines if b'"/b"' not in line]
     bad: dict[str, tuple[bytes, str]] = {
+        "damaged": (_damaged(good.read_bytes()), "while decompressing"),
         "cut": (good.read_bytes()[:-100], "ended before"),
         "no end": (gzip.compress(b"".join(lines[:-1])), "end is missing"),
         "changed": (gzip.compress(b"".join(changed)), "digest is wrong"),

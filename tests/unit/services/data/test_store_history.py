@@ -11,7 +11,7 @@ from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import Gone, NotKept, Unknown
 from services.data.store import HistoryLimits, Store, StoreLimits, WriterLimits, history, writer
-from services.data.store.history import BATCH, SLACK, Retention
+from services.data.store.history import BATCH, OVERDUE, SLACK, Retention
 from services.data.store.plan import Write
 from tests.support.databases import Databases
 from tests.unit.services.data.conftest import Rest
@@ -124,6 +124,17 @@ async def test_what_is_too_old_is_not_shown_and_then_deleted(
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
 
 
+async def test_what_is_too_old_is_deleted_as_fast_as_versions_come(databases: Databases) -> None:
+    clock, names = ManualClock(), [f"/{number}" for number in range(writer.MAX_GROUP)]
+    store = await open_store(databases, clock, versions=1000, days=1)
+    async with store.serving():
+        for value in range(12):
+            await store.put([dataset(value, name) for name in names])
+            clock.advance(25 * 3600)
+        (count,) = databases.rows("SELECT count(*) FROM history")
+        assert int(count) <= 2 * len(names)
+
+
 async def test_sqlites_file_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     databases = Databases(tmp_path, None)
     monkeypatch.setattr(history, "BATCH", 1)
@@ -147,6 +158,26 @@ def test_retention_asks_for_nothing_until_it_is_worth_a_statement() -> None:
     retention.pruned(names[1:])
     assert retention.due() == []
     retention.added(names)
+    assert retention.due() == []
+
+
+async def test_a_store_of_one_endpoint_does_not_keep_all_of_its_versions(databases: Databases) -> None:
+    store = await open_store(databases, versions=3)
+    async with store.serving():
+        for value in range(60):
+            await store.put([dataset(value)])
+            (count,) = databases.rows("SELECT count(*) FROM history")
+            assert int(count) <= 2 + OVERDUE
+        assert len(await store.versions("/a")) == 3
+
+
+def test_few_endpoints_that_have_far_too_many_are_looked_at_too() -> None:
+    retention = Retention(HistoryLimits(versions=3), {"/a": 2 + OVERDUE - 1, "/b": 2 + SLACK, "/c": 2})
+    assert retention.due() == []
+    retention.added(["/a"])
+    assert retention.due() == ["/a", "/b"]
+    retention.pruned(["/a", "/b"])
+    retention.added(["/a"])
     assert retention.due() == []
 
 

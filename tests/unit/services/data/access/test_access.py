@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from diem.process.clock import ManualClock
 from services.data.access import access as module
 from services.data.access import keys as keys_module
 from services.data.access.access import Access
+from services.data.access.ledger import MAX_BATCH, Ledger
 from services.data.access.plans import Plan, Plans
 from services.data.access.quota import day_of
+from services.data.access.records import KEEP_DAYS, Units
 from services.data.access.verdict import Asked, Reason
 from services.data.api import Api, ApiOptions
 from services.data.api.keys import keys_app
@@ -331,6 +333,35 @@ async def test_reservations_of_many_keys_share_commits(world: World) -> None:
     found = await asyncio.gather(*(world.ask(key, 1) for key in keys))
     assert sum(each[Reason.ADMITTED] for each in found) == 20
     assert (spent - before, world.access.ledger.commits - spent) == (20, 1)
+
+
+async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_keys() -> None:
+    sizes: list[int] = []
+
+    async def commit(wanted: Sequence[Units]) -> list[int]:
+        sizes.append(len(wanted))
+        return [each.units for each in wanted]
+
+    ledger, many = Ledger(commit), 2 * MAX_BATCH + 1
+    assert await asyncio.gather(*(ledger.add(f"k{n}", 1, n) for n in range(many))) == list(range(many))
+    assert sizes == [MAX_BATCH, MAX_BATCH, 1]
+
+
+async def test_a_clock_that_was_ahead_gives_no_request_twice(world: World) -> None:
+    key = await world.key("tiny")
+    assert (await world.ask(key, 5))[Reason.ADMITTED] == 5
+    world.clock.advance(40 * 86_400)
+    await world.ask(key, 1)
+    world.clock.step_wall(-40 * 86_400)
+    assert await world.ask(key, 5) == {Reason.ADMITTED: 2, Reason.DAY: 3}
+
+
+async def test_the_counts_of_a_key_are_kept_for_a_number_of_days(world: World, databases: Databases) -> None:
+    key = await world.key("tiny")
+    for _ in range(KEEP_DAYS + 5):
+        await world.ask(key, 1)
+        world.clock.advance(86_400)
+    assert databases.rows("SELECT count(*) FROM key_days") == [str(KEEP_DAYS)]
 
 
 async def test_requests_are_counted_by_key_plan_and_known_endpoint(world: World) -> None:

@@ -25,6 +25,7 @@ from tests.load.system import NotUp
 from tests.oracle.history import Fault
 
 LEARNED: Final = "learned-plan"
+STATISTICS: Final = f"statistics {LEARNED}"
 MINUTE_SECONDS: Final = 60
 """Processes count updates by whole minutes of the clock: in a window of one, the rates are exact."""
 WRITTEN_SECONDS, FILE_SECONDS = 4.0, 62.0
@@ -78,8 +79,15 @@ async def learned_plan(scene: Scene) -> Fault:
     scene.goals.extend(goal._replace(name=f"{LEARNED}, {goal.name}") for goal in goals)
     scene.figures[LEARNED] = {
         "recorded_in": "files" if loop.files else "kafka",
-        "said": said.splitlines(),
-        "plan": {"id": plan.id, "partitions": plan.partitions, "window": plan.window, **plan.report},
+        # Reports are kept: no folder of this machine is in them.
+        "said": said.replace(str(loop.state), "STATE").splitlines(),
+        "plan": {
+            "id": plan.id,
+            "partitions": plan.partitions,
+            "window": plan.window,
+            **plan.report,
+            "source": STATISTICS,
+        },
         "before": {"predicted": first.predicted._asdict(), "counted": first.counted._asdict(), **before._asdict()},
         "after": {"predicted": second.predicted._asdict(), "counted": second.counted._asdict(), **after._asdict()},
         "statistics": statistics,

@@ -3,15 +3,14 @@
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
-
 from deploy.found import DataService
+from deploy.refused import Refused, detail_of
 from deploy.statedir import NotUp, StateDir
-from diem.errors import DiemError
 from diem.process.auth import SharedKey
 from diem.process.faults import ConfigurationError
 
 PATH: Final = "/v1/keys"
+WHO: Final = "the Data Service"
 
 
 class BadInternalUrl(ConfigurationError):
@@ -23,18 +22,6 @@ class BadInternalUrl(ConfigurationError):
 
     def __str__(self) -> str:
         return f"--data is http(s)://host:port of an internal listener, not {self.url!r}"
-
-
-class Refused(DiemError):
-    """The Data Service does not do it; `status` is the HTTP status, `detail` what it says."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(status, detail)
-
-    def __str__(self) -> str:
-        return f"the Data Service refuses: {self.detail}"
 
 
 class KeyService:
@@ -56,13 +43,13 @@ class KeyService:
     async def revoke(self, key_id: str) -> dict[str, Any]:
         """Let a key be of no use. Raises `Unreachable`, `Refused`."""
         if not (key_id.isascii() and key_id.isalnum()):
-            raise Refused(404, "there is no API key with this id")
+            raise Refused(WHO, 404, "there is no API key with this id")
         return await self._ask("DELETE", f"{PATH}/{key_id}")
 
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
         reply = await self._service.request(method, path, headers=self._headers, **options)
         if not reply.is_success:
-            raise Refused(reply.status_code, _detail(reply))
+            raise Refused(WHO, reply.status_code, detail_of(reply))
         answer: dict[str, Any] = reply.json()
         return answer
 
@@ -83,13 +70,3 @@ def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyServi
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
         raise BadInternalUrl(url)
     return KeyService(DataService(url.rstrip("/")), shared)
-
-
-def _detail(reply: httpx.Response) -> str:
-    """Return what an answer says, in one line (RFC 9457)."""
-    try:
-        problem = reply.json()
-        text = str(problem.get("detail") or problem.get("title") or reply.reason_phrase)
-    except (ValueError, AttributeError):
-        text = reply.text[:200] or reply.reason_phrase
-    return " ".join(text.split())

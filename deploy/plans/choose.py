@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from deploy.plans.follow import APPLYING, ROLLING_BACK
-from deploy.plans.service import MetadataService, Refused, Status
+from deploy.plans.service import MetadataService, Status
+from deploy.refused import Refused
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from metadata.plans.plan import BadPlan, decode

@@ -5,10 +5,12 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
+from deploy.refused import Refused, detail_of
 from diem.errors import DiemError
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 
+WHO: Final = "the metadata service"
 TIMEOUT_S: Final = 30.0
 CONNECT_S: Final = 3.0
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout)
@@ -24,19 +26,7 @@ class Away(DiemError):
         super().__init__(reason)
 
     def __str__(self) -> str:
-        return f"the metadata service does not answer: {self.reason}"
-
-
-class Refused(DiemError):
-    """The metadata service does not do it; `status` is the HTTP status, `detail` what it says."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(status, detail)
-
-    def __str__(self) -> str:
-        return f"the metadata service refuses: {self.detail}"
+        return f"{WHO} does not answer: {self.reason}"
 
 
 class Status(NamedTuple):
@@ -134,8 +124,8 @@ class MetadataService:
                     if reply.is_success:
                         return reply
                     if reply.status_code < 500 or reply.status_code == 507:
-                        raise Refused(reply.status_code, _detail(reply))
-                    failure = _detail(reply)
+                        raise Refused(WHO, reply.status_code, detail_of(reply))
+                    failure = detail_of(reply)
         raise Away(failure)
 
 
@@ -144,13 +134,3 @@ def metadata_service(urls: Sequence[str], key: SharedKey) -> MetadataService:
     # No proxies from the environment: the key must go to these services only.
     timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
     return MetadataService(urls, key, lambda: httpx.AsyncClient(timeout=timeout, trust_env=False))
-
-
-def _detail(reply: httpx.Response) -> str:
-    """Return what an answer says, in one line."""
-    try:
-        problem = reply.json()
-        text = str(problem.get("detail") or problem.get("title") or reply.reason_phrase)
-    except (ValueError, AttributeError):
-        text = reply.text[:200] or reply.reason_phrase
-    return " ".join(text.split())

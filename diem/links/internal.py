@@ -18,7 +18,7 @@ from diem.process.listeners import bind, check_bind
 from diem.protocol import feed
 
 if TYPE_CHECKING:
-    # Only the metadata service has one, and needs the HTTP server behind it.
+    # Who has one needs the HTTP server behind it; the others do without.
     from diem.links.handover import Handover
 
 HEAD_END: Final = b"\r\n\r\n"

@@ -1,6 +1,6 @@
 """Units and quantities: which units data may have, what is measured, and exact conversion at the edge of sources."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -100,9 +100,7 @@ def unit(text: object) -> str:
     Raises:
         ValueError: it is none.
     """
-    if not isinstance(text, str) or text not in UNITS:
-        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(UNITS))}")
-    return text
+    return _one_of(UNITS, text)
 
 
 def source_unit(text: object) -> str:
@@ -111,8 +109,12 @@ def source_unit(text: object) -> str:
     Raises:
         ValueError: it is none.
     """
-    if not isinstance(text, str) or text not in SOURCE_UNITS:
-        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(SOURCE_UNITS))}")
+    return _one_of(SOURCE_UNITS, text)
+
+
+def _one_of(known: Collection[str], text: object) -> str:
+    if not isinstance(text, str) or text not in known:
+        raise ValueError(f"unknown unit {str(text)[:20]!r}; known are {', '.join(sorted(known))}")
     return text
 
 

@@ -1,35 +1,16 @@
 """`diem backup` and `diem restore` as a person runs them: the store of the state directory, or one that is named."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from deploy import cli
 from services.data.datasets import Point, build
 from services.data.store import MARK_FILE, Store
 from services.data.store.mark import Mark, MarkFile
 
 Diem = Callable[..., int]
-
-
-@pytest.fixture
-def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Diem:
-    for name in [name for name in os.environ if name.startswith("DIEM_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["diem", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.app()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code
-
-    return call
 
 
 def write(url: str, value: float) -> Store:

@@ -1,11 +1,9 @@
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from deploy import cli, run
+from deploy import run
 from deploy.reference import config_lines
 from deploy.run import UnknownProcess
 from deploy.statedir import StateDir
@@ -13,22 +11,6 @@ from diem.process.settings import PROCESSES
 
 Diem = Callable[..., int]
 COMMANDS = ("up", "scale", "run", "status", "watch", "put", "plan", "apply", "rollback", "plans", "autoplan", "config")
-
-
-@pytest.fixture
-def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Diem:
-    for name in [name for name in os.environ if name.startswith("DIEM_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["diem", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.app()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code
-
-    return call
 
 
 def test_version_is_printed(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from deploy import command_options, commands, keys
 from deploy.command_options import EXIT_INTERRUPTED
 from deploy.found import DataService, Unreachable
-from deploy.keys import BadInternalUrl, Refused, key_service
+from deploy.keys import BadInternalUrl, key_service
+from deploy.refused import Refused
 from deploy.statedir import NotUp, StateDir
 from diem.process import lifecycle
 from diem.process.auth import SharedKey

@@ -3,7 +3,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.plans.service import Away, Refused, Status
+from deploy.plans.service import Away, Status
+from deploy.refused import Refused
 from tests.unit.deploy.plans.scripted import URLS, service, status
 
 

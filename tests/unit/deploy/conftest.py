@@ -1,0 +1,27 @@
+"""The command `diem` as a person runs it, in an empty directory."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import cli
+
+
+@pytest.fixture
+def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Run it in this process; returns its exit code."""
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["diem", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.app()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code
+
+    return call

@@ -17,6 +17,8 @@ from diem.links.client import Client, PartitionedClient, UpdatesClient
 from tests.support.running import Running
 
 SMALL_BUFFER = 4096
+SETTLED_WITHIN = 30.0
+"""Seconds in which the servers that were started have taken their partitions."""
 
 
 class Raw:
@@ -78,6 +80,21 @@ class Raw:
         return self.connection.close_code
 
 
+@contextlib.asynccontextmanager
+async def _dial(url: str, *, slow: bool = False) -> AsyncIterator[ClientConnection]:
+    parts = urlsplit(url)
+    sock = socket.socket()
+    if slow:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port))
+    protocol = [Subprotocol("diem.v1.json")]
+    async with connect(
+        url, sock=sock, subprotocols=protocol, proxy=None, compression=None, ping_interval=None, max_queue=4
+    ) as connection:
+        yield connection
+
+
 class ModeUnderTest:
     """The system in one mode."""
 
@@ -97,12 +114,28 @@ class ModeUnderTest:
         return [f"/contract/{next(self._numbers)}" for _ in range(count)]
 
     async def owner(self, endpoint: str) -> str:
-        """The URL at which a client that knows nothing of partitions finds ``endpoint``."""
+        """The URL at which a client that knows nothing of partitions finds ``endpoint``.
+
+        Who is named may not have the partition yet, or no more (protocol.md section 3.4: a client locates again):
+        right after the start the group still settles. So the one named is asked as well, by a connection of its own.
+        """
         if not self.partitioned_client:
             return self.system.websocket_urls[0]
         base = self.system.described["urls"]["metadata"][0]
-        answer = await self.system.http.post(f"{base}/locate", json={"endpoints": [endpoint], "clone": 1})
-        return str(answer.json()["endpoints"][endpoint]["owner"])
+        async with asyncio.timeout(SETTLED_WITHIN):
+            while True:
+                answer = await self.system.http.post(f"{base}/locate", json={"endpoints": [endpoint], "clone": 1})
+                url = answer.json()["endpoints"][endpoint]["owner"]
+                if url is not None and await self._takes(str(url), endpoint):
+                    return str(url)
+                await asyncio.sleep(0.1)
+
+    @staticmethod
+    async def _takes(url: str, endpoint: str) -> bool:
+        async with _dial(url) as connection:
+            asking = Raw(connection)
+            answer = await asking.answer(await asking.say("subscribe", {endpoint: None}))
+        return endpoint in answer["endpoints"]
 
     async def together(self, count: int) -> list[str]:
         """Fresh names that one server has."""
@@ -117,17 +150,7 @@ class ModeUnderTest:
     @contextlib.asynccontextmanager
     async def raw(self, endpoint: str, *, slow: bool = False) -> AsyncIterator[Raw]:
         """A client at the server that has ``endpoint``; a slow one has a small buffer."""
-        url = await self.owner(endpoint)
-        parts = urlsplit(url)
-        sock = socket.socket()
-        if slow:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port))
-        protocol = [Subprotocol("diem.v1.json")]
-        async with connect(
-            url, sock=sock, subprotocols=protocol, proxy=None, compression=None, ping_interval=None, max_queue=4
-        ) as connection:
+        async with _dial(await self.owner(endpoint), slow=slow) as connection:
             yield Raw(connection)
 
     def client(self) -> Client:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ class Costs:
     update_us: float
     """Microseconds for one update more in what is taken anyway; being woken for it costs more, wherever it goes."""
     delivery_us: float
-    """Microseconds for one frame to one subscriber."""
+    """Microseconds for one frame to one subscriber, over a connection of its own."""
     connection_us_per_s: float
     """Microseconds in each second for one connection that stands: its share of pings and of status frames."""
     source: str = "given"
@@ -27,11 +27,18 @@ class Costs:
     """Microseconds for being woken by a write, however many updates it has. The same wherever endpoints are."""
     idle_us_per_s: float = 6500.0
     """Microseconds in each second for being there. The same, too: no plan depends on these two."""
+    link_delivery_us: float = 4.0
+    """Microseconds for one frame over the link of a proxy, which is a Unix socket: there it is ``delivery_us``."""
 
     @property
     def moved_us(self) -> float:
         """Cost of one subscription that moves: it is dropped, made again, and answered with a snapshot."""
         return 3 * self.delivery_us if self.move_us is None else self.move_us
+
+    @property
+    def over_links(self) -> "Costs":
+        """What servers pay whose clients are the links of proxies."""
+        return replace(self, delivery_us=self.link_delivery_us)
 
 
 class BadCosts(DiemError):
@@ -78,6 +85,7 @@ def read_costs(path: Path) -> Costs:
         source=str(path),
         write_us=_figure(path, figures, "write_us", DEFAULT.write_us),
         idle_us_per_s=_figure(path, figures, "idle_us_per_s", DEFAULT.idle_us_per_s),
+        link_delivery_us=_figure(path, figures, "link_delivery_us", DEFAULT.link_delivery_us),
     )
 
 

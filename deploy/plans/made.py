@@ -84,6 +84,9 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
         movement_budget=asked.movement,
     )
     costs = DEFAULT if asked.costs is None else read_costs(asked.costs)
+    if system.proxy is not None:
+        # The clients of servers are proxies.
+        costs = costs.over_links
     current = homes_of(now, learnt.instance)
     if asked.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")

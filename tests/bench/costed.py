@@ -50,16 +50,20 @@ class Target:
         # What cost little is not known that much better: whether a beat falls into it is chance.
         scales = [max(total, statistics.median(totals)) for total in totals]
         found = [{n: q for n, q in there.items() if n not in without} for _, there, _ in blocks]
-        return fit(found, totals if process is None else [cpu[process] for _, _, cpu in blocks], scales)
+        return fit(found, [_of(cpu, process) for _, _, cpu in blocks], scales)
 
-    def off(self, estimates: Mapping[str, Estimate]) -> float:
+    def off(self, estimates: Mapping[str, Estimate], *, process: str | None = None) -> float:
         """Percent by which the model is off for the mixture, of what that costs above an idle process."""
         mixed = [
-            ({n: there[n] for n in estimates}, sum(cpu.values())) for load, there, cpu in self.blocks if load == MIX
+            ({n: there[n] for n in estimates}, _of(cpu, process)) for load, there, cpu in self.blocks if load == MIX
         ]
         idle = estimates["seconds"].value * sum(there["seconds"] for there, _ in mixed)
         ours, theirs = sum(predicted(estimates, there) for there, _ in mixed), sum(cpu for _, cpu in mixed)
         return 100 * abs(ours - theirs) / (theirs - idle)
+
+
+def _of(cpu: Mapping[str, float], process: str | None) -> float:
+    return sum(cpu.values()) if process is None else cpu[process]
 
 
 def spent(pids: Mapping[str, int]) -> dict[str, float]:

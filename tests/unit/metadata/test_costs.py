@@ -31,6 +31,13 @@ def test_what_no_plan_depends_on_is_read_where_it_was_measured(tmp_path: Path) -
         read_costs(written(tmp_path, {"figures": {**GOOD, "write_us": None}}))
 
 
+def test_over_links_a_frame_costs_what_it_was_measured_to_cost_there(tmp_path: Path) -> None:
+    direct = read_costs(written(tmp_path, {"figures": {**GOOD, "link_delivery_us": 3.5}}))
+    assert (direct.delivery_us, direct.over_links.delivery_us) == (9.5, 3.5)
+    assert direct.over_links.moved_us == 3 * 3.5
+    assert DEFAULT.over_links.delivery_us < DEFAULT.delivery_us
+
+
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("value", [None, "5", True, 0, -1, [5], float("nan"), float("inf")])
 def test_a_figure_that_is_no_number_above_zero_is_named(tmp_path: Path, name: str, value: Any) -> None:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.unit.deploy.plans.scripted import running
 
 Z_CLIENT = System(("http://m",), Mode.Z_CLIENT)
 SHARED = System(("http://m",), Mode.Z_PROXY, ProxyMode.SHARED, 3)
+PASSTHROUGH = replace(SHARED, proxy=ProxyMode.PASSTHROUGH)
 
 
 @pytest.fixture
@@ -129,3 +131,13 @@ def test_costs_that_were_measured_are_in_the_plan(traffic: Path, tmp_path: Path)
     plan = made(traffic, running(), costs=file).plan
     assert (plan.costs["update_us"], plan.costs["source"]) == (4.5, str(file))
     assert replace(plan, report={}).report == {}
+
+
+@pytest.mark.parametrize(("system", "frame"), [(Z_CLIENT, 9), (SHARED, 3.5), (PASSTHROUGH, 3.5)])
+def test_frames_cost_what_they_do_over_the_links_of_proxies(
+    traffic: Path, tmp_path: Path, system: System, frame: float
+) -> None:
+    file = tmp_path / "cost.json"
+    measured = {"update_us": 4.5, "delivery_us": 9, "connection_us_per_s": 2, "link_delivery_us": 3.5}
+    file.write_text(json.dumps({"figures": measured}))
+    assert made(traffic, running(), system, costs=file).plan.costs["delivery_us"] == frame

@@ -27,7 +27,7 @@ class Costs:
     """Microseconds for being woken by a write, however many updates it has. The same wherever endpoints are."""
     idle_us_per_s: float = 6500.0
     """Microseconds in each second for being there. The same, too: no plan depends on these two."""
-    link_delivery_us: float = 4.0
+    link_delivery_us: float = 3.5
     """Microseconds for one frame over the link of a proxy, which is a Unix socket: there it is ``delivery_us``."""
 
     @property

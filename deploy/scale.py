@@ -13,7 +13,8 @@ from deploy.control import ControlFailed, Refused
 from deploy.describe import with_children
 from deploy.statedir import StateDir
 from deploy.topology import Mode, Planned, Topology
-from diem.process.supervisor import Spec, Supervisor
+from diem.process.child import Spec
+from diem.process.supervisor import Supervisor
 
 WITHIN_S: Final = 60.0
 POLL_S: Final = 0.2

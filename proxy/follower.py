@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from diem.process.backoff import full_jitter
-from proxy.parties import Audience, Handle, Later, Servers
+from proxy.judge import Judge
+from proxy.parties import Audience, Later, Servers
 from proxy.places import ANSWERED, AWAY, LEFT, Followed
 from proxy.routing import Router
 
@@ -19,9 +20,6 @@ MAX_HOPS: Final = 3
 """Hints followed one after the other before an endpoint waits."""
 RETRY_BASE: Final = 0.5
 RETRY_CAP: Final = 5.0
-PATIENCE: Final = 3.0
-"""Seconds without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
-LOOK_EVERY: Final = 0.5
 LEAVE_AFTER: Final = 5.0
 """Seconds, and up to as many more, for which a server is not live before its endpoints go where the snapshot says."""
 
@@ -38,9 +36,7 @@ class Follower:
         self._later = later
         self._now = now
         self._followed: dict[str, Followed] = {}
-        self._dead: set[str] = set()
-        self._troubled: dict[str, None] = {}
-        self._timer: Handle | None = None
+        self._judge = Judge(self._followed, audience, later, now, self._look)
         self.used: Counter[str] = Counter()
         """Server -> endpoints that have a place there; servers without any are not in it."""
 
@@ -82,7 +78,7 @@ class Follower:
         leaving: dict[str, list[str]] = {}
         for name in names:
             followed = self._followed.pop(name, None)
-            self._troubled.pop(name, None)
+            self._judge.forget(name)
             for url in tuple(followed.places) if followed is not None else ():
                 if self._remove(followed, url) != AWAY:
                     leaving.setdefault(url, []).append(name)
@@ -91,22 +87,19 @@ class Follower:
 
     def suspect(self, names: Iterable[str]) -> None:
         """Somebody has waited long enough for these: what has no answer is stale."""
-        self._judge([n for n in names if n in self._followed and not self.is_answered(n)], at_once=True)
+        self._judge.look_at([n for n in names if n in self._followed and not self.is_answered(n)], at_once=True)
 
     def close(self) -> None:
         """Nobody is followed any more."""
         self._followed.clear()
-        self._troubled.clear()
+        self._judge.close()
         self.used.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # What servers say
 
     def opened(self, url: str) -> None:
         """A link is open: ask for everything that belongs there."""
-        self._dead.discard(url)
+        self._judge.dead.discard(url)
         self._ask([n for n, f in self._followed.items() if f.places.get(url) == AWAY], at=url)
 
     def lost(self, url: str) -> None:
@@ -122,7 +115,7 @@ class Follower:
                     moving.append(name)
             else:
                 self._remove(followed, url)
-        self._judge(here, at_once=True)
+        self._judge.look_at(here, at_once=True)
         self._rehome(moving)
 
     def subscribed(self, url: str, request_id: int, versions: Mapping[str, int | None]) -> None:
@@ -139,13 +132,13 @@ class Follower:
             followed.behind = False
             answered[name] = version
             for other in [place for place in followed.places if place != url and followed.home == url]:
-                if self._remove(followed, other) != AWAY:
-                    dropped.setdefault(other, []).append(name)
+                self._remove(followed, other)
+                dropped.setdefault(other, []).append(name)
         for other, names in dropped.items():
             self._servers.drop(other, names)
         if answered:
             self._audience.answered(answered)
-            self._judge(answered)
+            self._judge.look_at(answered)
 
     def refused(self, url: str, request_id: int, elsewhere: Mapping[str, str | None]) -> None:
         """A server has not registered endpoints; it may know who has each."""
@@ -162,18 +155,18 @@ class Follower:
     def status(self, url: str, names: Iterable[str] | None, *, live: bool) -> None:
         """A server says whether it is current, as a whole or in some endpoints."""
         if names is None:
-            if live == (url not in self._dead):
+            if live == (url not in self._judge.dead):
                 return
             if live:
-                self._dead.discard(url)
+                self._judge.dead.discard(url)
             else:
                 self._died(url)
-            self._judge([n for n, f in self._followed.items() if url in f.places], at_once=True)
+            self._judge.look_at([n for n, f in self._followed.items() if url in f.places], at_once=True)
             return
         here = [name for name in names if self.is_answered(name) and url in self._followed[name].places]
         for name in here:
             self._followed[name].behind = not live
-        self._judge(here, at_once=True)
+        self._judge.look_at(here, at_once=True)
 
     def rerouted(self) -> None:
         """There is another snapshot: what is elsewhere now moves; what nobody owns stays where it is."""
@@ -183,7 +176,7 @@ class Follower:
 
     def _route(self, name: str, followed: Followed | None) -> str | None:
         current = followed.home if followed is not None else None
-        return self._router.owner(name, current=current, used=self.used, dead=self._dead)
+        return self._router.owner(name, current=current, used=self.used, dead=self._judge.dead)
 
     def _is_hot(self, name: str) -> bool:
         return self._router.is_hot(name)
@@ -210,8 +203,8 @@ class Follower:
                 asking.append(name)
             elif state == ANSWERED:
                 for other in [place for place in followed.places if place != followed.home]:
-                    if self._remove(followed, other) != AWAY:
-                        dropped.setdefault(other, []).append(name)
+                    self._remove(followed, other)
+                    dropped.setdefault(other, []).append(name)
         for url, gone in dropped.items():
             self._servers.drop(url, gone)
         self._ask(asking)
@@ -230,7 +223,7 @@ class Follower:
                     followed = self._followed[name]
                     self.used[url] += url not in followed.places
                     followed.places[url] = AWAY if request_id is None else request_id
-        self._judge(names)
+        self._judge.look_at(names)
 
     def _asked(self, name: str, url: str, request_id: int) -> Followed | None:
         """The endpoint, if this is the newest request for it there."""
@@ -254,7 +247,7 @@ class Follower:
             else:
                 self._postpone(followed)
         self._settle_in(moving)
-        self._judge(hints)
+        self._judge.look_at(hints)
 
     def _postpone(self, followed: Followed) -> None:
         followed.due = self._now() + full_jitter(followed.attempt, RETRY_BASE, RETRY_CAP)
@@ -269,50 +262,20 @@ class Follower:
         return followed.places.pop(url)
 
     def _died(self, url: str) -> None:
-        if url not in self._dead:
-            self._dead.add(url)
+        if url not in self._judge.dead:
+            self._judge.dead.add(url)
             wait = LEAVE_AFTER * (1 + random.random())  # noqa: S311 - spreads proxies, is no secret
             self._later(wait, lambda: self._abandon(url))
 
     def _abandon(self, url: str) -> None:
-        if url in self._dead:
+        if url in self._judge.dead:
             self._rehome([name for name, followed in self._followed.items() if followed.home == url])
 
-    # Whether somebody answers
-
-    def _judge(self, names: Iterable[str], *, at_once: bool = False) -> None:
-        """Tell the audience what has become stale or fresh; watch what nobody answers for."""
-        stale, fresh = [], []
-        now = self._now()
-        for name in names:
-            followed = self._followed[name]
-            if followed.serves(self._dead):
-                followed.since = None
-                if followed.due is None:
-                    self._troubled.pop(name, None)
-                if followed.stale:
-                    followed.stale = False
-                    fresh.append(name)
-                continue
-            if followed.since is None:
-                followed.since = now
-            self._troubled[name] = None
-            if not followed.stale and (at_once or now - followed.since >= PATIENCE):
-                followed.stale = True
-                stale.append(name)
-        if self._troubled and self._timer is None:
-            self._timer = self._later(LOOK_EVERY, self._look)
-        if stale:
-            self._audience.stale(stale)
-        if fresh:
-            self._audience.fresh(fresh)
-
-    def _look(self) -> None:
+    def _look(self, troubled: Iterable[str]) -> None:
         """Look for servers again where it is time."""
-        self._timer = None
         now = self._now()
         due = []
-        for name in self._troubled:
+        for name in troubled:
             followed = self._followed[name]
             if followed.home is None and followed.due is None:
                 self._postpone(followed)
@@ -322,4 +285,3 @@ class Follower:
                 followed.home = self._route(name, followed) or followed.home
                 due.append(name)
         self._settle_in(due)
-        self._judge(list(self._troubled))

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 from websockets.exceptions import InvalidHandshake
@@ -18,16 +19,16 @@ RETRY_CAP: Final = 2.0
 """Seconds between two attempts at most: internal links heal fast."""
 STABLE_AFTER: Final = 5.0
 MAX_DIALLING: Final = 64
-"""Handshakes under way at the same time."""
+"""Handshakes with one server under way at the same time: one that hangs takes 3 s for each, and no other's place."""
 
 
 class Dialler:
-    """Makes links with the shared key, so many at a time."""
+    """Makes links with the shared key, to each server so many at a time."""
 
     def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
         self._key = key
         self._sockets = sockets
-        self._slots = asyncio.Semaphore(MAX_DIALLING)
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.lines: dict[Line, None] = {}
         """All lines that are kept up."""
 
@@ -38,7 +39,10 @@ class Dialler:
             OSError: no connection, also after 3 s.
             InvalidHandshake: the server refuses, or is none.
         """
-        async with self._slots:
+        slots = self._slots.get(line.url)
+        if slots is None:
+            slots = self._slots[line.url] = asyncio.Semaphore(MAX_DIALLING)
+        async with slots:
             await dial(line.url, lambda: line.make(self._key.header), sockets=self._sockets)
 
     def stop(self) -> None:

@@ -24,7 +24,10 @@ class Servers(Protocol):
         ...
 
     def drop(self, url: str, names: list[str]) -> int | None:
-        """Tell a server that these are not wanted; returns the request's id, None without an open link."""
+        """Tell a server that these are not wanted, if it was asked; the id of the request, None without an open link.
+
+        A server that nothing is wanted of any more need not be dialled any more.
+        """
         ...
 
 

@@ -1,6 +1,6 @@
 """Passthrough mode, one client: its own links to the servers that it needs, whose updates it gets as they are."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from diem.fanout.frames import text_frame
@@ -8,9 +8,10 @@ from diem.fanout.session import Accounts, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import messages
-from proxy import said
+from proxy import said, visits
 from proxy.follower import Follower
 from proxy.frames import frames_of
+from proxy.leavings import Leavings
 from proxy.line import Line
 from proxy.parties import Later
 from proxy.requests import Request, Requests
@@ -21,16 +22,6 @@ from proxy.upstream import Receiver
 
 GRACE: Final = 10.0
 """Seconds for which a link without subscriptions is kept: the client may come back to that server."""
-
-
-class _Leaving:
-    """An ``unsubscribe`` that servers are to confirm, so that nothing follows the reply."""
-
-    __slots__ = ("request", "waiting")
-
-    def __init__(self, request: messages.Unsubscribe, waiting: set[tuple[str, int]]) -> None:
-        self.request = request
-        self.waiting = waiting
 
 
 class Passenger:
@@ -59,7 +50,7 @@ class Passenger:
         self._drop_line = drop_line
         self._lines: dict[str, Line] = {}
         self._wanted: dict[str, int] = {}
-        self._leaving: dict[tuple[str, int], _Leaving] = {}
+        self._leavings = Leavings(self._confirm)
         self._tidying = False
         self.follower = Follower(router, self, self, later, clock.monotonic)
         self.requests = Requests(self._answer, self.follower.suspect, later, together=0.0)
@@ -67,7 +58,7 @@ class Passenger:
     @property
     def pending(self) -> int:
         """Requests that wait for servers."""
-        return self.requests.pending(self._client) + len({id(leaving) for leaving in self._leaving.values()})
+        return self.requests.pending(self._client) + len(self._leavings)
 
     @property
     def wanted(self) -> Mapping[str, int]:
@@ -87,14 +78,11 @@ class Passenger:
 
     def unsubscribe(self, request: messages.Unsubscribe) -> None:
         """Reply when every server concerned has confirmed, or its link is gone."""
-        self.requests.cancel(self._client, request.endpoints)
         for name in request.endpoints:
             self._wanted.pop(name, None)
-        self._record_left(request.endpoints)
-        leaving = _Leaving(request, set(self.follower.unfollow(request.endpoints)))
-        self._leaving.update(dict.fromkeys(leaving.waiting, leaving))
-        self._confirm(leaving)
-        self._tidy()
+        self.requests.cancel(self._client, request.endpoints)
+        visits.left(self._session, request.endpoints)
+        self._leavings.add(request, self.follower.unfollow(request.endpoints))
 
     def block(self, *, blocked: bool) -> None:
         """Read from its servers, or not: they conflate meanwhile."""
@@ -110,7 +98,7 @@ class Passenger:
         """The client is gone."""
         self.requests.drop(self._client)
         self.follower.close()
-        self._leaving.clear()
+        self._leavings.clear()
         for line in self._lines.values():
             self._drop_line(line)
         self._lines.clear()
@@ -157,29 +145,11 @@ class Passenger:
     def _answer(self, request: Request) -> None:
         ready, rejected = request.take()
         self._client.respond(messages.subscribed(request.id, ready, rejected))
-        self._record_joined(ready)
-        stale = [name for name in ready if self.follower.is_stale(name)]
+        visits.joined(self._session, (name for name in ready if name in self._wanted))
+        # Nothing is said of what it has left meanwhile.
+        stale = [name for name in ready if name in self._wanted and self.follower.is_stale(name)]
         if stale:
             say_status(self._client, stale, self._clock, live=False)
-
-    # Who records traffic: no hub of this process registers what this client is subscribed to
-
-    def _record_joined(self, names: Iterable[str]) -> None:
-        session = self._session
-        if session.visit is not None:
-            named = [name.encode() for name in names if name in self._wanted]
-            if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
-                session.endpoints.update(dict.fromkeys(new))
-                session.visit.subscribed(new)
-
-    def _record_left(self, names: Iterable[str]) -> None:
-        session = self._session
-        if session.visit is not None:
-            named = dict.fromkeys(name.encode(errors="replace") for name in names)
-            if held := [endpoint for endpoint in named if endpoint in session.endpoints]:
-                for endpoint in held:
-                    del session.endpoints[endpoint]
-                session.visit.unsubscribed(held)
 
     # Receiver
 
@@ -201,10 +171,7 @@ class Passenger:
         """Whatever else a server says."""
         match message:
             case said.Unsubscribed():
-                leaving = self._leaving.pop((url, message.id), None)
-                if leaving is not None:
-                    leaving.waiting.discard((url, message.id))
-                    self._confirm(leaving)
+                self._leavings.confirmed(url, message.id)
             case said.Resync():
                 for name in message.endpoints:
                     if name in self._wanted:
@@ -216,17 +183,15 @@ class Passenger:
     def lost(self, url: str) -> None:
         """What is there is stale; nothing more comes from there."""
         self.follower.lost(url)
-        for key in [key for key in self._leaving if key[0] == url]:
-            leaving = self._leaving.pop(key)
-            leaving.waiting.discard(key)
-            self._confirm(leaving)
+        self._tidy()
+        self._leavings.lost(url)
 
-    def _confirm(self, leaving: _Leaving) -> None:
-        if not leaving.waiting:
-            for name in leaving.request.endpoints:
-                if name not in self._wanted:
-                    self._session.forget(name.encode(errors="replace"))
-            self._client.respond(messages.unsubscribed(leaving.request.id, leaving.request.endpoints))
+    def _confirm(self, request: messages.Unsubscribe) -> None:
+        for name in request.endpoints:
+            if name not in self._wanted:
+                self._session.forget(name.encode(errors="replace"))
+        self._client.respond(messages.unsubscribed(request.id, request.endpoints))
+        self._tidy()
 
     # Links that nothing needs
 
@@ -237,6 +202,6 @@ class Passenger:
 
     def _close_unused(self) -> None:
         self._tidying = False
-        needed = self.follower.used.keys() | {url for url, _ in self._leaving}
+        needed = self.follower.used.keys() | self._leavings.urls
         for url in self._lines.keys() - needed:
             self._drop_line(self._lines.pop(url))

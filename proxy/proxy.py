@@ -7,6 +7,7 @@ import structlog
 
 from diem.links.edge import Edge
 from diem.links.edge_connection import EdgeConnection
+from diem.links.epochs import Epochs
 from diem.process.clock import Clock
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
@@ -57,12 +58,18 @@ class Proxy:
         self._router = router
         self._watch = watch
         self._clock = clock
+        self._epochs = Epochs()
         self._alone_since: float | None = None
         self._log = structlog.get_logger("proxy")
         edge.say_status(live=False, since=iso(clock.wall_ms()))
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Route by a new snapshot; clients are taken from the first one on."""
+    def take(self, snapshot: Snapshot) -> bool:
+        """Route by a new snapshot, unless it is older than the last one; clients are taken from the first one on."""
+        head, was_behind = snapshot.map.head, self._epochs.behind
+        if not self._epochs.admits(head.epoch, self._clock.monotonic(), head.partitions):
+            if not was_behind:
+                self._log.warning("metadata service has an older map", epoch=head.epoch)
+            return False
         first = self._router.snapshot is None
         self._router.take(snapshot)
         if self._router.refused:
@@ -72,7 +79,8 @@ class Proxy:
         if first:
             self.edge.ready = True
             self.edge.say_status(live=True, since=iso(self._clock.wall_ms()))
-            self._log.info("ready", epoch=snapshot.map.head.epoch, servers=sorted(self._router.members))
+            self._log.info("ready", epoch=head.epoch, servers=sorted(self._router.members))
+        return True
 
     def keep(self) -> None:
         """Have links to all members, and to who else still serves something."""

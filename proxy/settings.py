@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
+from diem.process.link_url import LinkUrl
 from diem.traffic.settings import TrafficSettings
 from proxy.allowed import parse_rule
 
@@ -25,7 +26,7 @@ class Settings(EdgeSettings, TrafficSettings):
     )
     port: int = Field(default=8501, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9501, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
-    metadata_urls: list[str] = Field(
+    metadata_urls: list[LinkUrl] = Field(
         default=["ws://127.0.0.1:9400/watch"],
         min_length=1,
         description="Watches of metadata services; one is followed.",

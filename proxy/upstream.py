@@ -5,6 +5,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from diem.errors import DiemError
 from diem.fanout.session import Accounts, Session
 from diem.links.dialer import ClientConnection
 from diem.protocol import messages
@@ -97,7 +98,10 @@ class Upstream(ClientConnection):
             return
         frames = short_run(data)
         if frames:
-            self._receiver.updates(self.url, data, frames)
+            try:
+                self._receiver.updates(self.url, data, frames)
+            except BadFrame as error:
+                self._refuse(error)
         else:
             self._split(data)
 
@@ -114,8 +118,11 @@ class Upstream(ClientConnection):
                     return
             self._straight = not self._splitter.tail
         except (BadFrame, said.BadMessage) as error:
-            self.fail(Close.PROTOCOL_ERROR, str(error)[:100])
-            self.abort()
+            self._refuse(error)
+
+    def _refuse(self, error: DiemError) -> None:
+        self.fail(Close.PROTOCOL_ERROR, str(error)[:100])
+        self.abort()
 
     def on_closed(self) -> None:
         """Say that the link is gone, once, and only if it was there."""
@@ -135,7 +142,7 @@ class Upstream(ClientConnection):
             return
         self._head = b""
         super().data_received(head[:end])
-        if not self.is_open:
+        if not self.is_open or self.transport.is_closing():
             self.abort()
             return
         self._was_open = True

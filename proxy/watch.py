@@ -24,15 +24,21 @@ RETRY_BASE: Final = 0.1
 RETRY_CAP: Final = 2.0
 
 
+Take = Callable[[Snapshot], bool]
+"""Whether the snapshot is of use; a service whose is not is left for the next one."""
+
+
 class WatchLink(ClientConnection):
     """One link to a metadata service."""
 
-    __slots__ = ("_take", "lost")
+    __slots__ = ("_take", "lost", "served")
 
-    def __init__(self, url: str, authorization: str, take: Callable[[Snapshot], None]) -> None:
+    def __init__(self, url: str, authorization: str, take: Take) -> None:
         super().__init__(url, authorization, subprotocol=SUBPROTOCOL, max_size=MAX_SNAPSHOT)
         self._take = take
         self.lost = asyncio.Event()
+        self.served = False
+        """Whether a snapshot was taken from it."""
 
     def on_text(self, data: bytes) -> None:
         """A snapshot."""
@@ -42,8 +48,12 @@ class WatchLink(ClientConnection):
             snapshot = decode(data)
         except BadSnapshot as error:
             self.close(Close.BAD_REQUEST, str(error)[:100])
+            return
+        if self._take(snapshot):
+            self.served = True
         else:
-            self._take(snapshot)
+            # Another service may know more, or this one by the next time.
+            self.close(Close.NORMAL, "behind")
 
     def on_closed(self) -> None:
         """Let the watch dial again."""
@@ -58,7 +68,7 @@ class Watch:
         self,
         urls: Sequence[str],
         key: SharedKey,
-        take: Callable[[Snapshot], None],
+        take: Take,
         *,
         sockets: Path | None = None,
     ) -> None:
@@ -87,8 +97,10 @@ class Watch:
                     said = True
                     self._log.warning("metadata service unreachable", url=url, error=f"{type(error).__name__}: {error}")
             else:
-                said, attempt = False, 0
+                said = False
                 await self._read(link, url)
+                if link.served:
+                    attempt = 0
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
             attempt += 1
 

@@ -14,7 +14,7 @@ from deploy.check.facts import INTERNAL, Facts, Settings
 from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import updates_spec
+from diem.kafka.topic_specs import updates_spec
 from services.data.publisher.log import PRODUCER
 
 CONNECT_WITHIN_S: Final = 8.0

@@ -1,13 +1,14 @@
 """The fan-out: takes what a feed says and what clients ask, and gives every session the frames that it is owed."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from diem.fanout.departures import Departures
 from diem.fanout.frames import text_frame
 from diem.fanout.ownership import Ownership
 from diem.fanout.registry import Registry
-from diem.fanout.session import Accounts, Session, Visit
+from diem.fanout.session import Accounts, Session
 from diem.fanout.state import FeedState
 from diem.fanout.tally import Tally
 from diem.protocol import endpoints as names
@@ -52,8 +53,7 @@ class Hub:
         self._limit = limit
         self._everyone = everyone
         self._ownership = ownership
-        self._announced: set[bytes] = set()
-        """Endpoints that are moving away, whose subscribers have been told so."""
+        self._departures = None if ownership is None else Departures(ownership, self.registry, self.accounts)
 
     # What clients ask
 
@@ -121,51 +121,8 @@ class Hub:
         self.resync(dropped)
 
     def settle(self) -> set[Session]:
-        """The map or what this server owns may have changed: subscribers of what it has not any more are sent away.
-
-        Each is told once, and only of what really is elsewhere: after it nothing comes for these endpoints, except
-        for one that is just moving, which goes on being delivered.
-
-        Returns:
-            Those that were told while an endpoint was moving, and had not left when the move was over: they may not
-            have understood, and miss every update from here on.
-        """
-        stayed: set[Session] = set()
-        if self._ownership is None:
-            return stayed
-        leaving: dict[tuple[Session, str | None], list[bytes]] = {}
-        lost: dict[Visit, list[bytes]] = {}
-        for endpoint in self.registry:
-            standing = self._ownership.standing(endpoint)
-            if standing is Standing.SERVES or (standing is Standing.DELIVERS and endpoint in self._announced):
-                continue
-            owner = self._ownership.owner(endpoint)
-            for session in tuple(self.registry.subscribers(endpoint)):
-                leaving.setdefault((session, owner), []).append(endpoint)
-                if standing is Standing.FOREIGN:
-                    if endpoint in self._announced:
-                        stayed.add(session)
-                    session.endpoints.pop(endpoint, None)
-                    self.registry.discard(endpoint, session)
-                    session.forget(endpoint)
-                    if session.visit is not None:
-                        lost.setdefault(session.visit, []).append(endpoint)
-            if standing is Standing.DELIVERS:
-                self._announced.add(endpoint)
-        self._announced = {e for e in self._announced if self._ownership.standing(e) is Standing.DELIVERS}
-        for visit, endpoints in lost.items():
-            visit.unsubscribed(endpoints)
-        self._say_moved(leaving)
-        return stayed
-
-    def _say_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
-        for (session, owner), endpoints in leaving.items():
-            # One by one to a session that is held back: there, a later frame of the first would replace them all.
-            size = 1 if session.blocked else messages.MAX_NAMES
-            for start in range(0, len(endpoints), size):
-                part = [endpoint.decode() for endpoint in endpoints[start : start + size]]
-                self.accounts.offered += 1
-                session.send(text_frame(messages.moved(part, owner)))
+        """The map or what this server owns may have changed: see :meth:`Departures.settle`."""
+        return set() if self._departures is None else self._departures.settle()
 
     def caught_up(self, name: str) -> None:
         """A name has caught up: tell every subscriber what the catch-up changed.

@@ -11,6 +11,7 @@ from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
+_BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
 
 
 class KafkaSettings(ProcessSettings):
@@ -66,6 +67,18 @@ class KafkaSettings(ProcessSettings):
         description="Replicas of each partition; default: what the topic has, at most 3 when it is created.",
     )
 
+    @field_validator("kafka_bootstrap_servers")
+    @classmethod
+    def _are_brokers(cls, servers: str | None) -> str | None:
+        if servers is None:
+            return None
+        named = [server.strip() for server in servers.split(",")]
+        for server in named:
+            match = _BROKER.fullmatch(server)
+            if match is None or not 0 < int(match[2] or 9092) <= 65535:
+                raise ValueError(f"brokers are host:port, separated by commas, and {server!r} is none")
+        return ",".join(named)
+
     @field_validator("kafka_topic_prefix")
     @classmethod
     def _is_a_topic_name(cls, prefix: str) -> str:
@@ -110,6 +123,10 @@ def _password(file: Path | None) -> str | None:
     try:
         if file.stat().st_mode & 0o077:
             raise ConfigurationError(f"{file} is open to others: chmod 600 it")
-        return file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigurationError(f"the password file {file} cannot be read: {error.strerror}") from None
+        password = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ConfigurationError(f"the password file {file} cannot be read: {reason}") from None
+    if not password:
+        raise ConfigurationError(f"the password file {file} is empty")
+    return password

@@ -60,11 +60,14 @@ class ClientConnection(Connection):
         self.flush()
 
     def on_response(self, response: Response) -> None:
-        """Resolve ``opened``."""
+        """Resolve ``opened``; nothing comes of a link that its dialler has given up at this very moment."""
+        if self.opened.done():
+            self.abort()
+            return
         error = self.client.handshake_exc
         if error is None and self.is_open:
             self.opened.set_result(None)
-        elif not self.opened.done():
+        else:
             self.opened.set_exception(error or InvalidHandshake(f"HTTP {response.status_code}"))
 
     def on_closed(self) -> None:

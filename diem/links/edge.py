@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session, Visit
+from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
 from diem.protocol import messages
@@ -105,7 +106,7 @@ class Edge:
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
-        self.knocking: dict[EdgeConnection, None] = {}
+        self.knocking: dict[ServerConnection, None] = {}
         """Connections whose request has not arrived yet, the oldest first."""
         self.ready = False
         self.draining = False

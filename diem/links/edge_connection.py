@@ -5,84 +5,35 @@ from collections.abc import Sequence
 from secrets import token_bytes
 from typing import Final
 
-from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
-from websockets.typing import Subprotocol
 
 from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
-from diem.links.acceptor import Reply, ServerConnection
+from diem.links.acceptor import Reply
 from diem.links.edge import Edge
-from diem.process.limits import ErrorWindow, TokenBucket
+from diem.links.rationed_connection import RationedConnection
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
 from diem.protocol.traffic import client_of
 
 PATH: Final = "/ws"
-_SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
-MAX_PART: Final = 8 * 1024
-SMALL_RATE: Final = 10.0
-SMALL_BURST: Final = 200.0
-"""Pings, pongs and fragments a second, and at once; beyond that a client is closed with 4003."""
-_UNCOUNTED: Final = frozenset({Opcode.PING, Opcode.PONG, Opcode.CONT})
-MAX_KNOCKING: Final = 1024
-"""Connections that have not sent their request yet; each has 10 s for it."""
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 SLOW_AFTER: Final = 10.0
 """Seconds that a write may stall, with nothing taken by the client, before it is closed with 4002 (reliability S15)."""
 
 
-class EdgeConnection(ServerConnection):
+class EdgeConnection(RationedConnection):
     """One client."""
 
-    __slots__ = (
-        "_address",
-        "_edge",
-        "_errors",
-        "_flooded",
-        "_pending",
-        "_rate",
-        "_slot",
-        "_small",
-        "_stall",
-        "session",
-    )
+    __slots__ = ("_pending", "_slot", "_stall", "session")
 
     def __init__(self, edge: Edge) -> None:
-        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
-        self._edge = edge
-        self._address: str | None = None
-        self._rate = TokenBucket()
-        self._errors: ErrorWindow | None = None
+        super().__init__(edge)
         self._slot = -1
-        self._flooded = False
-        self._small: TokenBucket | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._pending: int | None = None
         self.session: Session
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection; of those that wait with their requests only so many, since they count for nobody yet."""
-        super().connection_made(transport)
-        knocking = self._edge.knocking
-        if len(knocking) >= MAX_KNOCKING:
-            # The one that has been silent for longest: whoever means it sends its request at once.
-            oldest = next(iter(knocking))
-            del knocking[oldest]
-            self._edge.refused[0] += 1
-            oldest.abort()
-        knocking[self] = None
-
-    def data_received(self, data: bytes) -> None:
-        """Handle what arrives in parts: the library reads all of a part before a flood in it can be noticed."""
-        if len(data) <= MAX_PART:
-            super().data_received(data)
-            return
-        for start in range(0, len(data), MAX_PART):
-            if self._flooded or self.transport.is_closing():
-                return
-            super().data_received(data[start : start + MAX_PART])
 
     def on_request(self, request: Request) -> None:
         """Let a client in, or refuse it (400, 403, 404, 429, 503)."""
@@ -103,24 +54,6 @@ class EdgeConnection(ServerConnection):
             edge.refused[400] += 1
             return
         self._joined(request.path.partition("?")[2])
-
-    def _on_frame(self, frame: Frame) -> None:
-        """Bound pings, pongs and fragments as messages are: each costs the library as much as a message."""
-        if frame.opcode in _UNCOUNTED or not frame.fin:
-            if self._small is None:
-                self._small = TokenBucket(SMALL_RATE, SMALL_BURST)
-            if self._flooded or not self._small.take(asyncio.get_running_loop().time()):
-                self._stop_flood()
-                return
-        super()._on_frame(frame)
-
-    def _stop_flood(self) -> None:
-        if not self._flooded:
-            self._flooded = True
-            self.close(Close.RATE, "retry=1000")
-            if not self.transport.is_closing() and self.transport.is_reading():
-                self.transport.pause_reading()
-            asyncio.get_running_loop().call_later(1.0, self.abort)
 
     def _joined(self, query: str) -> None:
         edge = self._edge
@@ -267,24 +200,6 @@ class EdgeConnection(ServerConnection):
     def _refuse(self, reply: Reply) -> None:
         self._edge.refused[reply.status] += 1
         self.reply(reply)
-
-    def _error(self, error: MessageError) -> None:
-        edge = self._edge
-        edge.errors[error.code] += 1
-        self.transport.write(text_frame(messages.error(error.code, error.message, error.request_id)))
-        if self._errors is None:
-            self._errors = ErrorWindow()
-        if self._errors.add(asyncio.get_running_loop().time()):
-            self.close(Close.TOO_MANY_ERRORS, "too many errors")
-
-    def _too_fast(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._edge.errors[ErrorCode.RATE] += 1
-        self.transport.write(text_frame(messages.error(ErrorCode.RATE, "too many messages")))
-        if self._address is not None and self._edge.gate.strike(self._address, now):
-            self.close(Close.POLICY_VIOLATION, "too many messages")
-        else:
-            self.close(Close.RATE, f"retry={int(self._rate.retry_after(now) * 1000) + 1000}")
 
 
 def _is_utf8(data: bytes) -> bool:

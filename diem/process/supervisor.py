@@ -9,73 +9,21 @@ import contextlib
 import os
 import random
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
 from diem.process.backoff import Backoff
+from diem.process.child import Event, Spec, State, Status, send, spawn
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
 
 EXIT_NOT_STARTED: Final = 127
 
 _logger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What to run. `env` is the child's whole environment; `log` takes both its outputs, appended.
-
-    Without a log its outputs are lost, or with `inherit` those of the supervisor. Children start together; they stop in
-    stages, the highest stage first. `sweep` kills what a dead child leaves in its process group before the next one
-    starts: workers that outlive their master would hold its ports.
-    """
-
-    name: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    log: Path | None = None
-    stage: int = 0
-    sweep: bool = False
-    inherit: bool = False
-
-
-class State(StrEnum):
-    """Where a child is in its life."""
-
-    WAITING = "waiting"  # for its first start, or for the delay before a restart
-    RUNNING = "running"
-    STOPPED = "stopped"  # by us
-    FAILED = "failed"  # its configuration is wrong: a restart would change nothing
-
-
-class Event(NamedTuple):
-    """A change in a child's life: `kind` is started, died, failed, stopped or killed.
-
-    `code` is its exit code, minus the number of the signal that ended it; `delay_s` is the wait before its restart.
-    """
-
-    name: str
-    kind: str
-    pid: int | None = None
-    code: int | None = None
-    delay_s: float = 0.0
-
-
-class Status(NamedTuple):
-    """What is known of a child now."""
-
-    name: str
-    state: State
-    pid: int | None
-    uptime_seconds: float
-    restarts: int
-    last_exit: int | None
 
 
 @dataclass(slots=True)
@@ -179,14 +127,14 @@ class Supervisor:
             # Once: a second SIGTERM asks a process to end without letting its clients go.
             if not child.stop.is_set():
                 child.stop.set()
-                _signal(child, signal.SIGTERM)
+                send(child.process, signal.SIGTERM)
         tasks = {task for child in children if (task := self._tasks.get(child.spec.name))}
         if not tasks:
             return
         _, pending = await asyncio.wait(tasks, timeout=seconds)
         while pending:
             for child in children:
-                if _signal(child, signal.SIGKILL):
+                if send(child.process, signal.SIGKILL):
                     self._tell(child, "killed")
             # Asked again, because a child may just have been on its way up.
             _, pending = await asyncio.wait(pending, timeout=1)
@@ -214,13 +162,13 @@ class Supervisor:
     async def _run_once(self, child: _Child) -> tuple[int, float]:
         child.started = self._clock.monotonic()
         try:
-            process = await _spawn(child.spec)
+            process = await spawn(child.spec)
         except OSError:
             return EXIT_NOT_STARTED, 0.0
         child.process, child.state = process, State.RUNNING
         self._tell(child, "started")
         if child.stop.is_set():
-            _signal(child, signal.SIGTERM)
+            send(child.process, signal.SIGTERM)
         try:
             code = await process.wait()
         finally:
@@ -248,35 +196,3 @@ class Supervisor:
             child.restarts,
             child.last_exit,
         )
-
-
-async def _spawn(spec: Spec) -> Process:
-    log = None
-    if spec.log is not None:
-        log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    output = log if log is not None else None if spec.inherit else DEVNULL
-    try:
-        return await asyncio.create_subprocess_exec(
-            *spec.argv,
-            env=dict(spec.env),
-            stdin=PIPE,
-            stdout=output,
-            stderr=output,
-            # A session of its own: Ctrl-C at the terminal reaches the supervisor alone, which stops in order.
-            start_new_session=True,
-        )
-    finally:
-        if log is not None:
-            os.close(log)
-
-
-def _signal(child: _Child, number: signal.Signals) -> bool:
-    process = child.process
-    if process is None or process.returncode is not None:
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        if number == signal.SIGKILL:
-            os.killpg(process.pid, number)  # with whatever it started itself
-        else:
-            process.send_signal(number)
-    return True

@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from diem.process.link_url import LinkUrl
 from diem.process.settings import ProcessSettings
 
 
@@ -16,4 +17,4 @@ class Settings(ProcessSettings):
 
     internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
     internal_port: int = Field(default=9300, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
-    feed_url: str = Field(default="ws://127.0.0.1:9080/feed", description="The Data Service's feed.")
+    feed_url: LinkUrl = Field(default="ws://127.0.0.1:9080/feed", description="The Data Service's feed.")

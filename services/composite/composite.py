@@ -8,8 +8,9 @@ from typing import Any
 
 import structlog
 
+from diem.process.child import Event, Spec
 from diem.process.faults import ConfigurationError
-from diem.process.supervisor import Event, Spec, Supervisor
+from diem.process.supervisor import Supervisor
 from services.composite.plan import Child
 from services.composite.reports import Reports
 

@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
+from diem.process.link_url import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
 
@@ -21,7 +22,7 @@ class Settings(EdgeSettings, TrafficSettings):
         description="Scaling mode: all-to-all sends every update to every client; in z-* and xz, servers share out "
         "the endpoints.",
     )
-    feed_url: str = Field(default="ws://127.0.0.1:9080/feed", description="The feed that this server reads.")
+    feed_url: LinkUrl = Field(default="ws://127.0.0.1:9080/feed", description="The feed that this server reads.")
 
     @property
     def partitioned(self) -> bool:

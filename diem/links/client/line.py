@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from secrets import token_hex
@@ -10,17 +9,20 @@ from typing import Any, Final, Protocol
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
 from diem.links.client.timing import Timing
+from diem.links.client.wanted import Wanted
 from diem.process.backoff import Outage, full_jitter
 from diem.protocol import codes, messages
 from diem.protocol.traffic import with_client
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
 _MAX_WINDOW: Final = 600.0
+CLOSE_WITHIN_S: Final = 2.0
+"""A server that hangs is not waited for when a connection is closed."""
 
 Find = Callable[[], Awaitable[str]]
 """Gives the URL to dial. A :class:`NothingToDial` counts as a failed attempt."""
@@ -72,11 +74,7 @@ class Line:
         self._hearing = hearing
         self._origin = origin
         self._timing = timing
-        self._wanted: dict[str, None] = {}
-        self._asked: dict[str, int] = {}
-        """Name -> id of the latest request that subscribes to it, on this connection."""
-        self._renewed: set[str] = set()
-        self._ids = itertools.count(1)
+        self._wanted = Wanted()
         self._work = asyncio.Event()
         self.is_open = False
         self.ended: tuple[int, str] | None = None
@@ -89,17 +87,12 @@ class Line:
 
     def want(self, names: Iterable[str]) -> None:
         """Subscribe; to what is subscribed already once more, with the version that is known now."""
-        for name in names:
-            if name in self._wanted:
-                self._renewed.add(name)
-            self._wanted[name] = None
+        self._wanted.want(names)
         self._work.set()
 
     def release(self, names: Iterable[str]) -> None:
         """Unsubscribe."""
-        for name in names:
-            self._wanted.pop(name, None)
-            self._renewed.discard(name)
+        self._wanted.release(names)
         self._work.set()
 
     async def run(self) -> None:
@@ -112,7 +105,8 @@ class Line:
                 await self._stay()
             except ConnectionClosed as error:
                 close = error.rcvd or error.sent
-            except (OSError, InvalidHandshake, TimeoutError, NothingToDial):
+            except (OSError, InvalidHandshake, TimeoutError, NothingToDial, InvalidURI, UnicodeError):
+                # The last two: a URL that others named, and nobody can dial.
                 pass
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
                 # Not a server of this protocol, or a broken one: another may be there next time.
@@ -166,8 +160,9 @@ class Line:
             compression=None,
             proxy=None,
             ping_interval=None,
+            close_timeout=CLOSE_WITHIN_S,
         ) as connection:
-            self._asked.clear()
+            self._wanted.begin()
             self._work.set()
             self.is_open = True
             self._hearing.opened(self, url)
@@ -177,6 +172,10 @@ class Line:
                     async with asyncio.timeout(self._timing.silent_after):
                         data = await connection.recv()
                     self._take(orjson.loads(data))
+            except TimeoutError:
+                # Nor would it answer a close frame.
+                connection.transport.abort()
+                raise
             finally:
                 writer.cancel()
                 await asyncio.wait([writer])
@@ -186,36 +185,11 @@ class Line:
             while True:
                 await self._work.wait()
                 self._work.clear()
-                while (message := self._next()) is not None:
+                while (message := self._wanted.next(self._hearing.known)) is not None:
                     await connection.send(orjson.dumps(message), text=True)
-
-    def _next(self) -> dict[str, Any] | None:
-        """What brings the server closer to what is wanted; it counts as sent. Departures free places, and go first."""
-        surplus = list(itertools.islice((name for name in self._asked if name not in self._wanted), messages.MAX_NAMES))
-        if surplus:
-            for name in surplus:
-                del self._asked[name]
-            return {"type": "unsubscribe", "id": next(self._ids), "endpoints": surplus}
-        open_ones = (name for name in self._wanted if name in self._renewed or name not in self._asked)
-        missing = list(itertools.islice(open_ones, messages.MAX_NAMES))
-        if not missing:
-            return None
-        number = next(self._ids)
-        self._asked.update(dict.fromkeys(missing, number))
-        self._renewed.difference_update(missing)
-        known = {name: self._hearing.known(name) for name in missing}
-        return {"type": "subscribe", "id": number, "endpoints": known}
 
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("type") == "subscribed":
-            # Only the answer to the latest request for a name says anything about it.
-            refused = {
-                name: why
-                for name, why in message.get("rejected", {}).items()
-                if self._asked.get(name) == message["id"] and name in self._wanted
-            }
-            for name in refused:
-                del self._asked[name]
-            self.release(refused)
+            refused = self._wanted.refused(message["id"], message.get("rejected", {}))
             message = {**message, "rejected": refused}
         self._hearing.heard(self, message)

@@ -1,5 +1,6 @@
 """Asks the metadata service who owns endpoints, and believes only owners on hosts that the configuration names."""
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,7 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from diem.errors import DiemError
-from diem.links.client.routes import Located
+from diem.links.client.located import Located
+from diem.links.epochs import Epochs
 from diem.process.listeners import is_loopback
 
 TIMEOUT_S: Final = 5.0
@@ -60,6 +62,7 @@ class Locator:
         """The group that the first answer chose: the client stays with it."""
         self.refused: str | None = None
         """An owner that was not believed."""
+        self._epochs = Epochs()
 
     def believe(self, url: object) -> str | None:
         """The URL to dial for an owner, or None."""
@@ -69,19 +72,25 @@ class Locator:
         return known
 
     async def ask(self, http: httpx.AsyncClient, names: Sequence[str]) -> Located:
-        """Ask about at most 1000 names. Raises `NotLocated`."""
+        """Ask about at most 1000 names; after an older answer the next question goes elsewhere. Raises `NotLocated`."""
         question = {"endpoints": list(names)} | ({} if self.clone is None else {"clone": self.clone})
         try:
             reply = await http.post(self._bases[self._next] + "/locate", json=question, headers=self._headers)
             if reply.status_code != 200:
                 raise NotLocated(f"HTTP {reply.status_code}", _seconds(reply.headers.get("Retry-After")))
-            return self._read(reply.json())
+            answer = self._read(reply.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self._next = (self._next + 1) % len(self._bases)
+            self._turn()
             raise NotLocated(str(error) or type(error).__name__) from error
         except NotLocated:
-            self._next = (self._next + 1) % len(self._bases)
+            self._turn()
             raise
+        if answer.older:
+            self._turn()
+        return answer
+
+    def _turn(self) -> None:
+        self._next = (self._next + 1) % len(self._bases)
 
     def _read(self, body: Mapping[str, Any]) -> Located:
         self.refused = None
@@ -92,7 +101,12 @@ class Locator:
             frozenset(name for name, place in places.items() if place.get("hot")),
             [url for url in map(self.believe, body.get("servers", ())) if url],
             body.get("rejected", {}),
+            older=self._is_older(body.get("epoch")),
         )
+
+    def _is_older(self, epoch: object) -> bool:
+        now = asyncio.get_running_loop().time()
+        return isinstance(epoch, int) and not self._epochs.admits(epoch, now)
 
 
 def _seconds(header: str | None) -> float:

@@ -12,8 +12,9 @@ from diem.links.client.base import Client
 from diem.links.client.event import Event
 from diem.links.client.line import Find, Line, NothingToDial, new_identity
 from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
-from diem.links.client.owner import Owner
-from diem.links.client.routes import Located, Routes, Step
+from diem.links.client.located import Located, Step
+from diem.links.client.owners import Owners
+from diem.links.client.routes import Routes
 from diem.links.client.timing import Timing
 from diem.process.backoff import full_jitter
 
@@ -43,8 +44,7 @@ class PartitionedClient(Client):
         self._identity = new_identity()
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
-        self._owners: dict[str, Owner] = {}
-        self._urls: dict[Line, str] = {}
+        self._owners = Owners(self._connect, self._timing)
         self._told_live: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
@@ -80,14 +80,11 @@ class PartitionedClient(Client):
                     self._answered = asyncio.Event()
                     await self._pause()
         finally:
-            tasks = [owner.task for owner in self._owners.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._owners.end()
 
     async def _pause(self) -> None:
         """Until something is due, or something has changed."""
-        looks = [owner.look_at for owner in self._owners.values()]
+        looks = [owner.look_at for owner in self._owners]
         due = min([max(self._routes.next_due, self._not_before), *looks])
         try:
             async with asyncio.timeout_at(None if due == math.inf else due):
@@ -98,12 +95,11 @@ class PartitionedClient(Client):
     def _look(self) -> None:
         """Doubt servers that are not live, and part from those that nothing needs."""
         now = _now()
-        for url, owner in list(self._owners.items()):
+        for owner in self._owners:
             if owner.is_doubted(now):
-                self._routes.doubt(url, now)
-            if owner.is_over(used=self._routes.uses(url), now=now):
-                del self._owners[url], self._urls[owner.line]
-                owner.task.cancel()
+                self._routes.doubt(owner.url, now)
+            if owner.is_over(used=self._routes.uses(owner.url), now=now):
+                self._owners.part(owner.url)
 
     async def _locate(self, http: httpx.AsyncClient) -> None:
         while names := self._routes.to_locate(_now()):
@@ -120,8 +116,7 @@ class PartitionedClient(Client):
             self._failures = 0
             if self._locator.refused:
                 self._refused(self._locator.refused)
-            live = {url: owner.live for url, owner in self._owners.items() if owner.line.is_open}
-            self._apply(self._routes.located(names, answer, live, _now()))
+            self._apply(self._routes.located(names, answer, self._owners.live, _now()))
             self._named(names, answer)
             for name in set(names) & answer.rejected.keys():
                 self._reject(name, answer.rejected[name])
@@ -138,9 +133,7 @@ class PartitionedClient(Client):
                 url in answer.servers if name in answer.hot else url == answer.owners.get(name)
             )
             servers[url] = named or servers.get(url, False)
-        for url, named in servers.items():
-            if url in self._owners:
-                self._owners[url].is_named(named=named)
+        self._owners.named(servers)
 
     def _apply(self, steps: Sequence[Step]) -> None:
         together: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -148,24 +141,18 @@ class PartitionedClient(Client):
             together[step.kind, step.url].append(step.name)
         for (kind, url), names in together.items():
             if kind == "join":
-                self._line(url).want(names)
-            elif url in self._owners:
-                self._owners[url].line.release(names)
+                self._owners.line(url).want(names)
+            elif (owner := self._owners.get(url)) is not None:
+                owner.line.release(names)
         self._wake.set()
 
-    def _line(self, url: str) -> Line:
-        if url not in self._owners:
-            line = Line(self._finder(url), self, self._origin, self._timing, self._identity)
-            self._owners[url] = Owner(url, line, self._timing, _now())
-            self._urls[line] = url
-        return self._owners[url].line
+    def _connect(self, url: str) -> Line:
+        return Line(self._finder(url), self, self._origin, self._timing, self._identity)
 
     def _finder(self, url: str) -> Find:
         async def find() -> str:
             """Before another attempt it is asked whether anything is still there."""
-            owner = self._owners[url]
-            named, owner.named = owner.named, False
-            if not named:
+            if not self._owners.take_named(url):
                 self._routes.doubt(url, _now())
                 self._wake.set()
                 try:
@@ -181,30 +168,34 @@ class PartitionedClient(Client):
 
     # Hearing
 
-    def opened(self, line: Line, url: str) -> None:
+    def opened(self, _line: Line, url: str) -> None:
         """Until it says otherwise, it is live."""
         self._say(Event("open", message=url), url)
-        self._live(self._urls[line], live=True)
+        self._live(url, live=True)
 
     def closed(self, line: Line, code: int | None, reason: str) -> None:
         """What was there is stale, and may be elsewhere."""
-        if line not in self._urls:
+        url = self._owners.url(line)
+        if url is None:
             return
-        url = self._urls[line]
         self._apply(self._routes.lost(url))
         self._live(url, live=False)
         if self._routes.uses(url):
-            self._ended = line.ended is not None
+            # Others may be lost before it is looked at: they take nothing back.
+            self._ended = self._ended or line.ended is not None
             self._say(Event("closed", code=code, message=reason), url)
+        elif line.ended is not None:
+            # It dials no more: whoever needs this server again begins anew.
+            self._owners.part(url)
 
     def nonsense(self, line: Line) -> None:
         """Say so."""
-        url = self._urls.get(line)
+        url = self._owners.url(line)
         self._say(Event("error", message=f"{url} sent what is not of the protocol"), url)
 
     def heard(self, line: Line, message: dict[str, Any]) -> None:
         """Follow what is said about owners; the rest becomes events."""
-        url = self._urls.get(line)
+        url = self._owners.url(line)
         if url is None:
             return
         match message.get("type"):
@@ -243,7 +234,8 @@ class PartitionedClient(Client):
         self._say(Event("error", message=f"refused a server that is on another host: {url}"), url)
 
     def _live(self, url: str, *, live: bool, part: Sequence[str] | None = None) -> None:
-        self._owners[url].says(live=live, part=part, now=_now())
+        if (owner := self._owners.get(url)) is not None:
+            owner.says(live=live, part=part, now=_now())
         self._tell(self._routes.at(url))
         self._wake.set()
 
@@ -253,7 +245,7 @@ class PartitionedClient(Client):
             # What was not subscribed yet was never live.
             if name not in self._routes or not (self._routes.is_settled(name) or name in self._told_live):
                 continue
-            owner = self._owners.get(self._routes.url(name) or "")
+            owner = self._owners.get(self._routes.url(name))
             live = owner is not None and owner.live and self._routes.is_settled(name) and name not in owner.stale
             if live != self._told_live.get(name):
                 self._told_live[name] = live

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
+from diem.links.client.located import Located, Step
 from diem.links.client.timing import Timing
 from diem.process.backoff import full_jitter
 
@@ -12,25 +13,6 @@ MAX_LOCATED: Final = 1000
 """Names in one question to the metadata service."""
 MAX_HOPS: Final = 3
 """Moves that servers ask for are followed at once this often; then there is a delay, and it is located."""
-
-
-class Located(NamedTuple):
-    """An answer of the metadata service, with URLs that may be dialled."""
-
-    owners: Mapping[str, str | None]
-    """None = nobody owns it now, or it is hot."""
-    hot: frozenset[str] = frozenset()
-    servers: Sequence[str] = ()
-    """The servers of the clone, the one with the fewest clients first."""
-    rejected: Mapping[str, Mapping[str, str]] = {}
-
-
-class Step(NamedTuple):
-    """What is to be done with one endpoint at one server. A join of what is joined already asks again."""
-
-    kind: Literal["join", "leave"]
-    name: str
-    url: str
 
 
 @dataclass(slots=True)
@@ -121,6 +103,8 @@ class Routes:
             if route is None or not route.asking:
                 continue
             route.asking = False
+            if answer.older and route.url is not None:
+                continue
             owner = self._anywhere(route, live, answer.servers) if name in answer.hot else answer.owners.get(name)
             if owner is not None and owner != route.url:
                 steps += self._join(name, route, owner)

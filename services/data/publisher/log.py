@@ -16,7 +16,7 @@ from diem.kafka.connecting import connected
 from diem.kafka.ending import end, end_producer
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import MAX_MESSAGE_BYTES
+from diem.kafka.topic_specs import MAX_MESSAGE_BYTES
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
 BATCH_BYTES: Final = 96 * 1024

@@ -10,7 +10,8 @@ from diem.kafka.connecting import connected
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import begin_map
-from diem.kafka.topics import check_room, ensure, used_partitions
+from diem.kafka.topic_specs import check_room, used_partitions
+from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.progress import Progress
 

@@ -15,7 +15,8 @@ from deploy.statedir import StateDir
 from deploy.topology import KafkaOptions, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
-from diem.process.supervisor import Event, Spec, Supervisor
+from diem.process.child import Event, Spec
+from diem.process.supervisor import Supervisor
 from services.composite.control import PATH, Control
 
 CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))

@@ -68,7 +68,7 @@ class Ride:
         self.written: list[bytes] = []
         self.session = Session(self.written.append, self.written.extend, self.accounts)
         self.lines: dict[str, FakeLine] = {}
-        world = World().start()
+        world = self.world = World().start()
         self.urls = {name: world.server_of(name).url for name in (A, A2, B)}
         self.passenger = Passenger(
             cast("EdgeConnection", self),
@@ -192,6 +192,30 @@ def test_unsubscribed_is_said_once_when_every_server_has_confirmed(ride: Ride) -
     assert ride.told == [{"type": "unsubscribed", "id": 8, "endpoints": [A, B, "/never/subscribed"]}]
 
 
+def test_unsubscribed_twice_is_confirmed_when_nothing_can_follow_any_more(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.hears(A, messages.subscribed(1, {A: None}, {}))
+    ride.written.clear()
+    ride.unsubscribe(8, A)
+    ride.unsubscribe(9, A)
+    assert not ride.written
+    ride.hears(A, messages.unsubscribed(2, [A]))
+    assert [(message["type"], message["id"]) for message in ride.told] == [("unsubscribed", 8), ("unsubscribed", 9)]
+
+
+def test_a_link_is_closed_also_when_its_server_was_slow_to_confirm(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.hears(A, messages.subscribed(1, {A: None}, {}))
+    ride.unsubscribe(8, A)
+    ride.timers.advance(GRACE + 1)
+    assert not ride.lines[ride.urls[A]].stopped
+    ride.hears(A, messages.unsubscribed(2, [A]))
+    ride.timers.advance(GRACE + 1)
+    assert ride.lines[ride.urls[A]].stopped
+
+
 def test_a_lost_link_confirms_too(ride: Ride) -> None:
     ride.subscribe(7, A=0)
     ride.open(A)
@@ -220,6 +244,23 @@ def test_a_link_that_is_needed_again_stays(ride: Ride) -> None:
     ride.subscribe(9, A2=0)
     ride.timers.advance(2 * GRACE)
     assert not ride.lines[ride.urls[A]].stopped
+
+
+def test_the_link_to_a_server_that_died_is_not_dialled_for_ever_once_another_one_has_answered(ride: Ride) -> None:
+    ride.subscribe(7, A=0, B=0)
+    ride.open(A)
+    other = ride.open(B)
+    ride.hears(A, messages.subscribed(1, {A: None}, {}))
+    ride.hears(B, messages.subscribed(1, {B: None}, {}))
+    ride.lose(A)
+    ride.world.assigned[0] = ride.urls[B]
+    ride.world.tell()
+    ride.passenger.follower.rerouted()
+    assert other.asked[-1] == ("subscribe", {A: None})
+    ride.hears(B, messages.subscribed(2, {A: None}, {}))
+    ride.timers.advance(2 * GRACE)
+    assert ride.lines[ride.urls[A]].stopped
+    assert set(ride.passenger.lines) == {ride.urls[B]}
 
 
 def test_resync_is_relayed_for_what_is_wanted(ride: Ride) -> None:

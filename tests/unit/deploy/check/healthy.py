@@ -10,7 +10,7 @@ from deploy.check.rule import Finding, Judgement, audit
 from deploy.check.rules import TABLE
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import updates_spec
+from diem.kafka.topic_specs import updates_spec
 from services.data.publisher.log import PRODUCER
 
 UPDATES = "diem.updates"

@@ -80,3 +80,30 @@ def test_a_missing_certificate_is_one_clear_line(monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(ConfigurationError, match=r"/nowhere\.pem"):
         KafkaSettings.load().kafka().client_arguments()
+
+
+@pytest.mark.parametrize("servers", ["k:9092", "k", "one:9092, two:9092", "[::1]:9092", "10.0.0.1:9092,10.0.0.2:9092"])
+def test_brokers_are_hosts_with_ports(monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS=servers)
+    assert KafkaSettings.load().kafka().bootstrap_servers == servers.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "servers", [",", "k:9092,", "k:port", "k:99999", "k:0", ":9092", "k 9092", "PLAINTEXT://k:9092"]
+)
+def test_what_is_no_broker_is_refused(monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS=servers)
+    with pytest.raises(BadSettings, match=r"^DIEM_KAFKA_BOOTSTRAP_SERVERS: brokers are host:port"):
+        KafkaSettings.load()
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"\xff\xfe", "no UTF-8 text"), (b" \n", "empty")])
+def test_a_password_file_without_a_password_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, why: str
+) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    set_all(monkeypatch, **SASL, DIEM_KAFKA_SASL_USERNAME="diem", DIEM_KAFKA_SASL_PASSWORD_FILE=str(file))
+    with pytest.raises(ConfigurationError, match=f"the password file {file} .*{why}"):
+        KafkaSettings.load().kafka()

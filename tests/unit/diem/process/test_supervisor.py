@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from diem.process.supervisor import Event, Spec, State, Supervisor
+from diem.process.child import Event, Spec, State
+from diem.process.supervisor import Supervisor
 
 SH = "/bin/sh"
 IDLE = "echo up; exec cat"
@@ -153,7 +154,8 @@ async def test_stop_right_after_start_leaves_nothing_running(tmp_path: Path) -> 
 async def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = """
 import asyncio, os, pathlib, sys
-from diem.process.supervisor import Spec, Supervisor
+from diem.process.child import Spec
+from diem.process.supervisor import Supervisor
 
 async def main() -> None:
     here = pathlib.Path(sys.argv[1])
@@ -303,7 +305,7 @@ async def test_children_become_those_that_are_wanted_and_those_that_stay_are_lef
 
 async def test_child_without_a_log_may_write_where_its_supervisor_does() -> None:
     code = (
-        "import asyncio, os; from diem.process.supervisor import Spec, Supervisor\n"
+        "import asyncio, os; from diem.process.child import Spec; from diem.process.supervisor import Supervisor\n"
         "async def main():\n"
         "    for inherit in (False, True):\n"
         "        argv = ('/bin/sh', '-c', f'echo {inherit}; exit 2')\n"

@@ -123,6 +123,10 @@ class FakeMetadata:
         self.asked: list[dict[str, Any]] = []
         self.headers: list[str] = []
         self.up = True
+        self.answering = asyncio.Event()
+        """Whether answers are given; otherwise they wait."""
+        self.answering.set()
+        self.epoch = 0
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -146,6 +150,7 @@ class FakeMetadata:
         question = orjson.loads(await reader.readexactly(length))
         status, body = (200, self._answer(question)) if self.up else (503, {})
         self.headers.append(head)
+        await self.answering.wait()
         data = orjson.dumps(body)
         top = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
         writer.write(top.encode() + b"Connection: close\r\n\r\n" + data)
@@ -155,7 +160,7 @@ class FakeMetadata:
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(question)
         places = {name: self._place(self.owners.get(name)) for name in question["endpoints"]}
-        return {"clone": 2, "epoch": 0, "endpoints": places, "rejected": {}, "servers": self.servers}
+        return {"clone": 2, "epoch": self.epoch, "endpoints": places, "rejected": {}, "servers": self.servers}
 
     def _place(self, owner: str | None) -> dict[str, Any]:
         return {"owner": None, "hot": True} if owner == "hot" else {"owner": owner}

@@ -72,3 +72,31 @@ async def test_whatever_is_no_answer_says_how_long_to_wait(reply: httpx.Response
         with pytest.raises(NotLocated, match="the metadata service does not answer: ") as caught:
             await Locator(["http://home.example/v1"], HOSTS, None).ask(http, ["/a"])
     assert caught.value.retry_after == after
+
+
+def of_epoch(epoch: object) -> httpx.Response:
+    return httpx.Response(200, json={"epoch": epoch, "endpoints": {"/a": {"owner": None}}})
+
+
+@pytest.mark.parametrize(
+    ("epochs", "older"),
+    [([3, 3, 4], [False, False, False]), ([4, 3, 4], [False, True, False]), ([4, None, "3"], [False, False, False])],
+)
+async def test_an_answer_of_an_older_epoch_is_marked(epochs: list[object], older: list[bool]) -> None:
+    locator = Locator(["http://home.example/v1"], HOSTS, None)
+    async with answering(*map(of_epoch, epochs)) as http:
+        assert [(await locator.ask(http, ["/a"])).older for _ in epochs] == older
+
+
+async def test_after_an_older_answer_another_service_is_asked() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return of_epoch(5 - len(asked))
+
+    locator = Locator(["http://one.example/v1", "http://two.example/v1"], HOSTS, None)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        for _ in range(3):
+            await locator.ask(http, ["/a"])
+    assert asked[0] == asked[1] != asked[2]

@@ -152,6 +152,26 @@ async def test_an_owner_that_is_located_elsewhere_later_is_left_whatever_its_own
         assert system.b.held == {"/a"}
 
 
+async def test_an_answer_with_an_older_epoch_than_known_moves_nobody_back(system: Deployment) -> None:
+    system.metadata.epoch = 7
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        system.metadata.epoch = 3
+        system.own(a=system.b)
+        asked = len(system.metadata.asked)
+        await system.a.kick()
+        await eventually(lambda: len(system.metadata.asked) > asked and system.a.held == {"/a"})
+        system.own(new=system.c)
+        await client.subscribe({"/new": None})
+        await live(seen, "/a", "/new")
+        assert (system.b.dials, system.c.held) == (0, {"/new"})
+        system.metadata.epoch = 8
+        await system.a.kick()
+        await eventually(lambda: system.b.held == {"/a"})
+
+
 async def test_a_metadata_service_that_is_down_at_the_start_is_asked_until_it_answers(system: Deployment) -> None:
     system.metadata.up = False
     client = client_of(system)
@@ -193,6 +213,59 @@ async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_an
         assert seen.of("closed")[0].code is None
         assert [event.live for event in seen.of("status")][:2] == [True, False]
         assert system.a.dials == 1
+
+
+async def test_an_owner_whose_url_cannot_be_dialled_is_tried_on_and_located_anew(system: Deployment) -> None:
+    system.own(a="ws://edge.example/ws#nowhere")
+    client = PartitionedClient([system.metadata.base], hosts=["edge.example"], timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: any(event.kind == "closed" for event in seen.events))
+        system.own(a=system.a)
+        await live(seen, "/a")
+
+
+async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled_when_it_is_needed(
+    system: Deployment,
+) -> None:
+    client = client_of(system, replace(QUICK, empty_after=60.0))
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: not system.a.held)
+        await system.a.kick(4509, "too many errors")
+        await eventually(lambda: not system.a.connections)
+        await client.subscribe({"/a": None})
+        await eventually(lambda: system.a.held == {"/a"})
+        assert system.a.dials == 2
+
+
+async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_meanwhile(system: Deployment) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        system.metadata.answering.clear()
+        await client.subscribe({"/c": None})
+        await eventually(lambda: len(system.metadata.headers) == 2)
+        await system.a.kick(4501)
+        await system.b.kick(1012)
+        await eventually(lambda: len(seen.of("closed")) == 2)
+        system.metadata.answering.set()
+        await eventually(lambda: seen.ended)
+
+
+async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
+    client = client_of(system, replace(QUICK, doubt_after=60.0, silent_after=0.1))
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await live(seen, "/a")
+        system.own(a=system.b)
+        for connection in system.a.connections:
+            connection.transport.pause_reading()
+        async with asyncio.timeout(5):
+            await eventually(lambda: system.b.held == {"/a"})
 
 
 async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from diem.links.client.routes import Located, Routes, Step
+from diem.links.client.located import Located, Step
+from diem.links.client.routes import Routes
 from diem.links.client.timing import Timing
 
 A, B, C = "ws://a", "ws://b", "ws://c"
@@ -211,3 +212,16 @@ def test_a_hot_one_stays_where_it_is_live_and_leaves_a_server_that_is_not(
     arrive(routes, A, "/hot")
     routes.doubt(A, 1)
     assert located(routes, 1, {"/hot": "hot"}, servers=servers, live=live) == goes
+
+
+def test_an_older_answer_places_what_has_no_place_and_moves_nothing(routes: Routes) -> None:
+    arrive(routes, A, "/a")
+    arrive(routes, A, "/lost")
+    routes.lost(A)
+    routes.settled(A, ["/a"], 0)
+    routes.doubt(A, 1)
+    routes.want("/new", 1)
+    answer = Located({"/a": B, "/lost": B, "/new": B}, servers=[A, B], older=True)
+    assert said(routes.located(routes.to_locate(1), answer, {A: True}, 1)) == ["+/new b"]
+    routes.doubt(A, 2)
+    assert located(routes, 2, {"/a": B, "/lost": B}) == ["+/a b", "+/lost b", "-/lost a"]

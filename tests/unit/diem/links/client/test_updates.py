@@ -45,6 +45,16 @@ async def test_what_is_subscribed_again_is_sent_again_with_its_version(server: F
         await eventually(lambda: not server.held)
 
 
+async def test_what_is_left_and_wanted_again_at_once_is_asked_for_with_what_is_known_now(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client):
+        await client.subscribe({"/a": 8})
+        await eventually(lambda: server.held == {"/a"})
+        await client.unsubscribe(["/a"])
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.subscribed_with("/a") == [8, None])
+
+
 async def test_a_rejected_name_is_not_asked_for_again(server: FakeServer) -> None:
     server.refuse["/a"] = None
     client = UpdatesClient(server.url, timing=QUICK)

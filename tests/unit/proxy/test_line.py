@@ -1,0 +1,138 @@
+"""Links to servers: dialled again, so many at a time, and one server never at the expense of another."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from websockets.datastructures import Headers
+from websockets.http11 import Response
+from websockets.utils import accept_key
+
+from diem.links.dialer import ClientConnection
+from diem.process.auth import SharedKey
+from proxy import line as line_module
+from proxy import said
+from proxy.frames import BadFrame
+from proxy.line import MAX_DIALLING, Dialler, Line
+from proxy.upstream import Upstream
+
+KEY = SharedKey("0123456789abcdef0123456789abcdef")
+HUNG, WELL = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
+
+
+class Nobody:
+    """As ``Receiver`` and ``Ends``; finds fault with updates."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def opened(self, _link: object) -> None:
+        self.seen.append("opened")
+
+    def gone(self, _link: object) -> None:
+        self.seen.append("gone")
+
+    def updates(self, url: str, data: bytes, frames: int) -> None:
+        raise BadFrame("an update without a version")
+
+    def heard(self, url: str, message: said.Said) -> None:
+        self.seen.append("heard")
+
+    def lost(self, url: str) -> None:
+        self.seen.append("lost")
+
+
+class Transport(asyncio.Transport):
+    """Takes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def accepted(link: ClientConnection) -> bytes:
+    """The answer of a server that takes the link."""
+    headers = Headers(
+        [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", accept_key(link.client.key)),
+            ("Sec-WebSocket-Protocol", "diem.v1.json"),
+        ]
+    )
+    return Response(101, "Switching Protocols", headers).serialize()
+
+
+async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled: list[str] = []
+
+    async def dial(url: str, *_: object, **__: object) -> None:
+        dialled.append(url)
+        if url == HUNG:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(line_module, "dial", dial)
+    dialler = Dialler(KEY)
+    for _ in range(MAX_DIALLING + 10):
+        Line(HUNG, dialler, Nobody()).start()
+    Line(WELL, dialler, Nobody()).start()
+    async with asyncio.timeout(5):
+        while WELL not in dialled:
+            await asyncio.sleep(0.01)
+    assert dialled.count(HUNG) == MAX_DIALLING
+    dialler.stop()
+    await asyncio.sleep(0)
+
+
+async def test_handshakes_that_wait_are_forgotten_with_their_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dial(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(line_module, "dial", dial)
+    dialler = Dialler(KEY)
+    for number in range(50):
+        line = Line(f"ws://127.0.0.1:{number + 1}/ws", dialler, Nobody())
+        line.start()
+        await asyncio.sleep(0)
+        line.stop()
+    await asyncio.sleep(0.01)
+    assert not dialler.lines
+    assert not dialler._slots
+
+
+def dialling() -> Upstream:
+    nobody = Nobody()
+    made = Upstream(WELL, KEY.header, nobody, nobody)
+    made.connection_made(Transport())
+    return made
+
+
+async def test_updates_that_are_none_end_the_link_and_nothing_else() -> None:
+    link = dialling()
+    link.data_received(accepted(link))
+    payload = b'{"type":"update","endpoint":"/a"}'
+    link.data_received(bytes((0x81, len(payload))) + payload)
+    assert cast("Transport", link.transport).aborted
+
+
+async def test_a_handshake_that_ends_after_it_was_given_up_opens_nothing() -> None:
+    link = dialling()
+    link.opened.cancel()
+    link.data_received(accepted(link))
+    assert cast("Transport", link.transport).aborted
+    assert "opened" not in cast("Nobody", link._ends).seen

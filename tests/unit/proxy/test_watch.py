@@ -1,0 +1,108 @@
+"""The watch goes from one metadata service to another, and does not stay with one that is behind."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from diem.links.internal import InternalConnection, InternalListener
+from diem.process.auth import SharedKey
+from diem.protocol.assignment import Snapshot, encode
+from diem.protocol.partition_map import Head, PartitionMap
+from proxy.watch import SUBPROTOCOL, Watch
+from tests.support.ports import free_port
+
+KEY = SharedKey("0123456789abcdef0123456789abcdef")
+
+
+class Service:
+    """The watch of a metadata service whose map has this epoch (an ``End``)."""
+
+    subprotocol = SUBPROTOCOL
+    accepting = True
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.asked = 0
+        self.links: dict[InternalConnection, None] = {}
+        self.port = free_port()
+        self.listener = InternalListener(
+            "127.0.0.1", self.port, key=KEY, ready=lambda: None, status=dict, ends={"/watch": self}
+        )
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/watch"
+
+    def die(self) -> None:
+        self.listener.stop()
+        for link in list(self.links):
+            link.abort()
+
+    def opened(self, connection: InternalConnection) -> None:
+        self.asked += 1
+        self.links[connection] = None
+        connection.send_text(encode(Snapshot(PartitionMap(Head(12, self.epoch)), {})))
+
+    def received(self, connection: InternalConnection, data: bytes) -> None: ...
+
+    def blocked(self, connection: InternalConnection) -> None: ...
+
+    def resumed(self, connection: InternalConnection) -> None: ...
+
+    def closed(self, connection: InternalConnection) -> None:
+        self.links.pop(connection, None)
+
+
+@contextlib.asynccontextmanager
+async def watching(*services: Service) -> AsyncIterator[list[int]]:
+    """The epochs that were taken: none that is older than the one before."""
+    taken: list[int] = []
+
+    def take(snapshot: Snapshot) -> bool:
+        epoch = snapshot.map.head.epoch
+        if taken and epoch < taken[-1]:
+            return False
+        taken.append(epoch)
+        return True
+
+    for service in services:
+        await service.listener.start()
+    watch = asyncio.create_task(Watch([service.url for service in services], KEY, take).run())
+    try:
+        yield taken
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+        for service in services:
+            service.die()
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_service_that_is_behind_is_left_for_the_next_one() -> None:
+    first, behind, third = services = Service(7), Service(3), Service(8)
+    async with watching(*services) as taken:
+        await until(lambda: taken == [7])
+        first.die()
+        await until(lambda: taken == [7, 8])
+        assert behind.asked == 1
+        assert not behind.links
+        assert len(third.links) == 1
+
+
+async def test_the_only_service_is_asked_again_until_it_has_caught_up() -> None:
+    only = Service(7)
+    async with watching(only) as taken:
+        await until(lambda: taken == [7])
+        only.epoch = 3
+        for link in list(only.links):
+            link.abort()
+        await until(lambda: only.asked >= 3)
+        assert taken == [7]
+        only.epoch = 7
+        await until(lambda: taken == [7, 7])

@@ -35,9 +35,9 @@ def backup_command(
     log.configure("error", "console")
 
     async def work() -> None:
-        from services.data.store import backup  # noqa: PLC0415  # the database's library is for these commands alone
+        from services.data.store.backup import backup  # noqa: PLC0415  # these commands alone need the database's library
 
-        header, endpoints = await backup.backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
+        header, endpoints = await backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
         typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
 
     return completed(work)
@@ -54,11 +54,11 @@ def restore_command(
     log.configure("error", "console")
 
     async def work() -> None:
-        from services.data.store import MARK_FILE, backup  # noqa: PLC0415
-        from services.data.store.mark import MarkFile  # noqa: PLC0415
+        from services.data.store.mark import MARK_FILE, MarkFile  # noqa: PLC0415
+        from services.data.store.restore import restore  # noqa: PLC0415
 
         mark = MarkFile(StateDir(state_dir).path / MARK_FILE).read()
-        restored = await backup.restore(
+        restored = await restore(
             _url(state_dir, database_url),
             file,
             SystemClock().wall_ms(),
@@ -68,6 +68,11 @@ def restore_command(
         typer.echo(
             f"{restored.endpoints} endpoints are in store {restored.store}, with versions from {restored.version}"
         )
+        if restored.keys:
+            typer.echo(
+                f"{restored.keys} API keys are as they were at {restored.created[:19]}Z, good even if revoked since: "
+                "`diem keys list` and `diem keys revoke ID` once the Data Service runs"
+            )
 
     return completed(work)
 

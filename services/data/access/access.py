@@ -1,29 +1,25 @@
 """Decides on every request that shows a key, or none: which plan it has, and whether that has something left."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
 import structlog
 
 from diem.process import metrics
 from diem.process.clock import Clock
-from diem.process.limits import address_key
 from services.data.access import records
 from services.data.access.accounts import Accounts
+from services.data.access.addresses import Addresses
 from services.data.access.keys import Key, Keyring, new_key
 from services.data.access.ledger import Ledger
 from services.data.access.plans import Plan, Plans
-from services.data.access.quota import Limit, Outcome, Quota, day_of
+from services.data.access.quota import Limit, Quota, day_of
 from services.data.access.usage import Cell, Usage
-from services.data.access.verdict import REASONS, Asked, Reason, Verdict
+from services.data.access.verdict import Asked, Reason, Verdict
 from services.data.errors import DataError
 from services.data.store import Store
-
-MAX_ADDRESSES: Final = 10_000
-"""Addresses without a key that are counted; beyond, the one that has been silent longest begins anew."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -52,7 +48,7 @@ class Access:
         self._store = store
         self._clock = clock
         self._accounts = Accounts(self.ledger, ring, clock)
-        self._addresses: OrderedDict[str, Quota] = OrderedDict()
+        self._addresses = Addresses(clock)
         self._creating = asyncio.Lock()
         self._unknown = 0
 
@@ -92,26 +88,10 @@ class Access:
 
         Its counts are in memory alone: an address is not for the store to keep.
         """
-        which = address_key(address)
-        quota = self._addresses.get(which)
-        if quota is None:
-            quota = self._addresses[which] = Quota(plan)
-            if len(self._addresses) > MAX_ADDRESSES:
-                self._addresses.popitem(last=False)
-        else:
-            self._addresses.move_to_end(which)
-        reason = self._take_at_once(quota)
+        reason, quota = self._addresses.take(plan, address)
         if reason is Reason.ADMITTED:
             reason = _allowed(plan, asked)
         return self._count(self._verdict(reason, plan, quota, None), asked)
-
-    def _take_at_once(self, quota: Quota) -> Reason:
-        now, day = self._clock.monotonic(), self._today
-        outcome = quota.take(now, day)
-        if outcome is Outcome.RESERVE:
-            quota.granted(day, quota.whole, quota.whole)
-            outcome = quota.take(now, day)
-        return REASONS[outcome]
 
     def _verdict(self, reason: Reason, plan: Plan, quota: Quota, key: Key | None) -> Verdict:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))

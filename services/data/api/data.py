@@ -81,9 +81,9 @@ class DataApi:
         condition = request.headers.get("if-none-match")
         if version == head.version and has_etag(condition, _etag(version, chosen)):
             return Response(status_code=304, headers=_headers(version, chosen))
-        if version == head.version:
-            stored = await self._store.read(endpoint)
-        else:
+        stored = await self._store.read(endpoint) if version == head.version else None
+        # Not one that was committed meanwhile, if this one was asked for.
+        if stored is None or (wanted and stored.version != wanted):
             stored = await self._store.read_version(endpoint, version)
             if has_etag(condition, _etag(version, chosen)):
                 return Response(status_code=304, headers=_headers(version, chosen))

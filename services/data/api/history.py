@@ -31,11 +31,15 @@ class HistoryApi:
         head = self._store.head(endpoint)
         if head is None:
             raise Unknown(endpoint)
-        if has_etag(request.headers.get("if-none-match"), _etag(head.version)):
-            return Response(status_code=304, headers=_headers(head.version))
+        condition = request.headers.get("if-none-match")
+        if condition is not None:
+            # Versions become too old without a newer one.
+            count = await self._store.count_versions(endpoint)
+            if has_etag(condition, _etag(head.version, count)):
+                return Response(status_code=304, headers=_headers(head.version, count))
         kept = await self._store.versions(endpoint)
         body = orjson.dumps({"endpoint": endpoint, "versions": describe(kept)})
-        return Response(body, headers=_headers(kept[0].version), media_type="application/json")
+        return Response(body, headers=_headers(kept[0].version, len(kept)), media_type="application/json")
 
 
 def describe(kept: list[Kept]) -> list[dict[str, Any]]:
@@ -78,9 +82,9 @@ def _values(content: bytes) -> dict[str, Any]:
     return {point["time"]: point["value"] for point in orjson.loads(content)["points"]} if content else {}
 
 
-def _etag(version: int) -> str:
-    return f'"{version}-history"'
+def _etag(newest: int, count: int) -> str:
+    return f'"{newest}-{count}-history"'
 
 
-def _headers(version: int) -> dict[str, str]:
-    return {"ETag": _etag(version), "Cache-Control": "no-cache"}
+def _headers(newest: int, count: int) -> dict[str, str]:
+    return {"ETag": _etag(newest, count), "Cache-Control": "no-cache"}

@@ -12,7 +12,8 @@ from services.data.datasets.form import (
     build,
 )
 from services.data.datasets.instants import Resolution, iso_seconds, parse_instant, parse_resolution
-from services.data.datasets.json_form import parse_bulk, parse_single, parse_source, points_of, read_json
+from services.data.datasets.json_form import parse_bulk, parse_single, parse_source, read_json
+from services.data.datasets.points import points_of
 from services.data.datasets.units import QUANTITIES, SOURCE_UNITS, UNITS
 from services.data.datasets.zones import LocalClock, zone
 

@@ -137,12 +137,15 @@ def _one(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Datas
     try:
         endpoints.check(name)
         step = parse_resolution(known.resolution)
+        days = declared.days(step)
         convert = declared.conversion(unit, known.quantity)
         for line, time, value, row_unit, _ in rows:
             if row_unit and row_unit != unit:
                 raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
-            seconds, text = declared.instant(time, previous, step.seconds)
-            if seconds <= previous or seconds % step.seconds:
+            seconds, text = instant = declared.instant(time, previous, step.seconds)
+            if days is not None:
+                days.check(instant)
+            if seconds <= previous or (days is None and seconds % step.seconds):
                 raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
             previous = seconds
             points.append({"time": text, "value": _cell(value, convert)})

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from services.data.datasets.form import Dataset, seal
 from services.data.datasets.instants import Instant, Resolution, parse_instant
 from services.data.datasets.units import Conversion, conversion, unit
-from services.data.datasets.zones import LocalClock
+from services.data.datasets.zones import LocalClock, LocalDays
 
 
 class Description(NamedTuple):
@@ -43,6 +43,10 @@ class Declared:
     def instant(self, text: str, after: int, grid: int) -> Instant:
         """Read a time; raises ValueError."""
         return parse_instant(text) if self.clock is None else self.clock.instant(text, after=after, grid=grid)
+
+    def days(self, step: Resolution) -> LocalDays | None:
+        """What checks the points of one series instead of the grid of its resolution, where the source's zone does."""
+        return None if self.clock is None else self.clock.days(step)
 
     def conversion(self, unit_: str, quantity: str) -> Conversion:
         """What makes values in ``unit_`` those that are stored; raises ValueError."""

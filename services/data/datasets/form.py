@@ -114,7 +114,7 @@ def build(
 
 def order_fault(seconds: int, previous: int, step: Resolution) -> str:
     """What is wrong with a time that is not after the previous one, or is off the grid."""
-    if seconds % step.seconds:
+    if seconds > previous:
         return f"is not on the grid of {step.text} (in UTC)"
     return "is there twice" if seconds == previous else "is earlier than the time before it"
 

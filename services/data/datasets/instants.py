@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_DAY_S: Final = 86_400
+DAY_S: Final = 86_400
 # The years within which an instant has the same length everywhere that DIEM writes it.
 _INSTANT: Final = re.compile(r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d(:\d\d(?:\.0{1,9})?)?(?:Z|\+00:00)", re.ASCII)
 _DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,3})M|([1-9]\d?)H)|P1D", re.ASCII)
@@ -58,13 +58,13 @@ def parse_resolution(text: str) -> Resolution:
     if match is None:
         raise ValueError(f"{text[:20]!r} is not a resolution: PT<n>M, PT<n>H or P1D")
     minutes, hours = match.groups()
-    seconds = int(minutes) * 60 if minutes else int(hours) * 3600 if hours else _DAY_S
-    if seconds > _DAY_S or _DAY_S % seconds:
+    seconds = int(minutes) * 60 if minutes else int(hours) * 3600 if hours else DAY_S
+    if seconds > DAY_S or DAY_S % seconds:
         raise ValueError(f"the day is not a whole number of {text}")
     return Resolution(seconds, _write(seconds))
 
 
 def _write(seconds: int) -> str:
-    if seconds == _DAY_S:
+    if seconds == DAY_S:
         return "P1D"
     return f"PT{seconds // 3600}H" if seconds % 3600 == 0 else f"PT{seconds // 60}M"

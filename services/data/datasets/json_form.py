@@ -1,8 +1,7 @@
 """Datasets from JSON bodies: checked completely, every fault with the JSON path where it is."""
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from collections.abc import Iterator
+from typing import Any, Final
 
 import orjson
 
@@ -15,12 +14,12 @@ from services.data.datasets.form import (
     MAX_DATASETS,
     MAX_DEPTH,
     Dataset,
-    number,
-    order_fault,
     seal,
 )
-from services.data.datasets.instants import Instant, Resolution, parse_instant, parse_resolution
-from services.data.datasets.units import Conversion, unit
+from services.data.datasets.instants import parse_resolution
+from services.data.datasets.points import points_of
+from services.data.datasets.repeated import refuse_repeated_keys
+from services.data.datasets.units import unit
 from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
 
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
@@ -36,7 +35,7 @@ def parse_single(endpoint: str, body: bytes) -> Dataset:
     if len(body) > MAX_DATASET_BYTES:
         raise TooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
     dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
-    _refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
+    refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset
 
 
@@ -56,7 +55,7 @@ def parse_bulk(body: bytes) -> list[Dataset]:
     datasets = [_dataset(endpoint, item, _IN_BULK, where) for where, endpoint, item in _named(raw["datasets"])]
     expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
     points = sum(len(item["points"]) for item in raw["datasets"])
-    _refuse_repeated_keys(body, {**expected, "time": points, "value": points})
+    refuse_repeated_keys(body, {**expected, "time": points, "value": points})
     return datasets
 
 
@@ -100,7 +99,8 @@ def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Da
     except ValueError as error:
         raise Invalid(str(error), f"{where}.{field}") from None
     read = None if declared.clock is None else declared.instant
-    points = points_of(raw["points"], step, f"{where}.points", read=read, convert=convert if convert.changes else None)
+    converts = convert if convert.changes else None
+    points = points_of(raw["points"], step, f"{where}.points", read=read, convert=converts, days=declared.days(step))
     return declared.seal(endpoint, convert.unit, step, points)
 
 
@@ -108,61 +108,17 @@ def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -
     given = raw.get(field, expected)
     if given is None:
         raise Invalid(f"neither the data nor the configuration says the {field}", where)
-    if expected is not None and given != expected:
+    if expected is not None and given != expected and not (field == "resolution" and _same(given, expected)):
         raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
     return str(given)
 
 
-def points_of(
-    raw: object,
-    step: Resolution,
-    where: str,
-    *,
-    read: Callable[[str, int, int], Instant] | None = None,
-    convert: Conversion | None = None,
-) -> list[dict[str, Any]]:
-    """Check an array of points and return it in canonical form.
-
-    Args:
-        raw: what is said to be an array of points.
-        step: their resolution.
-        where: the JSON path of ``raw``.
-        read: reads a time that follows another one; without it, times are in UTC.
-        convert: converts each value.
-
-    Raises:
-        Invalid: it is none; names the first point that is wrong.
-    """
-    if type(raw) is not list or not raw:
-        raise Invalid("expected an array of at least one point", where)
-    grid = step.seconds
-    previous = -1
-    points: list[dict[str, Any]] = []
-    for index, point in enumerate(raw):
-        try:
-            value = point["value"]
-            time = point["time"]
-            seconds, text = parse_instant(time) if read is None else read(time, previous, grid)
-            if len(point) != 2:
-                raise ValueError("a point has the fields time and value and no other")
-            if seconds <= previous or seconds % grid:
-                raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
-            previous = seconds
-            value = None if value is None else number(value)
-            if convert is not None and value is not None:
-                value = number(convert(value))
-            points.append({"time": text, "value": value})
-        except (KeyError, TypeError):
-            _explain_point(point, f"{where}[{index}]")
-        except ValueError as error:
-            raise Invalid(str(error), f"{where}[{index}]") from None
-    return points
-
-
-def _explain_point(point: object, where: str) -> NoReturn:
-    if type(point) is not dict or not point.keys() >= {"time", "value"}:
-        raise Invalid('a point is an object with "time" and "value"', where)
-    raise Invalid("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
+def _same(given: object, expected: str) -> bool:
+    """Whether two resolutions are one: PT60M is PT1H."""
+    try:
+        return parse_resolution(str(given)) == parse_resolution(expected)
+    except ValueError:
+        return False
 
 
 def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> Dataset:
@@ -216,22 +172,3 @@ def _load(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
 def _point_keys(dataset: Dataset) -> dict[str, int]:
     count = dataset.content.count(b'"time"')
     return {"time": count, "value": count}
-
-
-def _refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
-    """Refuse an object with two fields of one name, of which parsers disagree which one counts (RFC 8259 section 4).
-
-    In a body that was found valid, a field's name can occur as nothing but a field, unless it is written with escapes;
-    so counting the names proves it without a second parser. Only when the count is off is the body read again.
-    """
-    if b"\\" not in body and all(body.count(f'"{name}"'.encode()) == n for name, n in expected.items()):
-        return
-    json.loads(body, object_pairs_hook=_unique)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise Invalid(f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object")
-    return found

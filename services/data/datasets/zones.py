@@ -1,13 +1,13 @@
 """Times as the people of a zone write them, made instants in UTC; the same on every machine."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from services.data.datasets.instants import Instant, iso_seconds, parse_instant
+from services.data.datasets.instants import DAY_S, Instant, Resolution, iso_seconds, parse_instant
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
 _TIME: Final = re.compile(
@@ -42,7 +42,8 @@ class LocalClock:
         """Read one time of a series whose rows are in order.
 
         The hour that a clock shows twice in autumn is data: its first occurrence is summer time, its second standard
-        time. Which of them a row means follows from the row before it and from the grid.
+        time. Which of them a row means follows from the row before it and from the grid. On a grid of days, midnight
+        is the begin of its day, also where the clocks show it twice or not at all.
 
         Args:
             text: ``2026-10-25T03:00``, with seconds or not, a blank for the T, and ``Z`` or an offset or none.
@@ -66,14 +67,49 @@ class LocalClock:
             return _instant(int(time.timestamp()))
         return self._local(time, after, grid)
 
+    def days(self, step: Resolution) -> "LocalDays | None":
+        """The days that the points of one series may begin; None when the series has the grid of its resolution."""
+        return LocalDays(self._zone) if step.seconds == DAY_S and self._zone.key != "UTC" else None
+
     def _local(self, time: datetime, after: int, grid: int) -> Instant:
         first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
         if first > second:
             # PEP 495: only where the clocks jump forward does the earlier reading lie after the later one.
+            if grid == DAY_S and _begins_a_day(first, self._zone, time):
+                return _instant(first)
             raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
-        if first != second and (first <= after or first % grid) and second % grid == 0:
+        if first != second and grid != DAY_S and (first <= after or first % grid) and second % grid == 0:
             return _instant(second)
         return _instant(first)
+
+
+class LocalDays:
+    """Checks that the points of one series of ``P1D`` all begin days of a zone, or all begin days of UTC.
+
+    A day begins when the clocks first show its date, and has 23 or 25 hours where they are changed.
+    """
+
+    def __init__(self, zone_: ZoneInfo) -> None:
+        self._zone = zone_
+        self._kinds = [zone_.key, "UTC"]
+
+    def check(self, instant: Instant) -> None:
+        """Take the next point; raises ValueError when it begins no day of the kind of those before it."""
+        kinds = [kind for kind in self._kinds if self._begins(instant.seconds, kind)]
+        if not kinds:
+            raise ValueError(f"{instant.text} is not the start of a day in {' or '.join(self._kinds)}")
+        self._kinds = kinds
+
+    def _begins(self, seconds: int, kind: str) -> bool:
+        return seconds % DAY_S == 0 if kind == "UTC" else _begins_a_day(seconds, self._zone)
+
+
+def _begins_a_day(seconds: int, zone_: ZoneInfo, of: datetime | None = None) -> bool:
+    """Whether a zone's clocks show a date (that ``of`` a time) for the first time."""
+    shown = datetime.fromtimestamp(seconds, zone_)
+    before = (shown.astimezone(UTC) - timedelta(seconds=1)).astimezone(zone_)
+    first = before.date() < shown.date() and not shown.fold
+    return first and (of is None or of.date() == shown.date())
 
 
 def _seconds(time: datetime) -> int:

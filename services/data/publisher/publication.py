@@ -9,7 +9,7 @@ import structlog
 
 from diem.fanout.changes import ChangeMap
 from diem.kafka.partition_map import MapReader
-from diem.kafka.topics import check_room, used_partitions
+from diem.kafka.topic_specs import check_room, used_partitions
 from diem.protocol.partition_map import Phase
 from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes

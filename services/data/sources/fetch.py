@@ -3,6 +3,8 @@
 import asyncio
 import zlib
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, NamedTuple
 
@@ -20,6 +22,8 @@ _HEAD: Final = 256 * 1024
 _TURN: Final = 64
 """Chunks after which others have their turn: those that came in one read come without a pause."""
 _MAX_VALIDATOR: Final = 1024
+_ENDS: Final = frozenset({"content-length", "transfer-encoding"})
+"""Without both, a body ends where the connection does (RFC 9112 section 6.3)."""
 
 
 class PollFailed(DataError):
@@ -33,12 +37,14 @@ class PollFailed(DataError):
 
 
 class Answer(NamedTuple):
-    """A complete answer, decoded."""
+    """A complete answer, decoded; as far as can be known, if it is ``open_ended``."""
 
     content_type: str
     validators: dict[str, str]
     """The headers of the next request that ask only for something newer."""
     body: bytes
+    open_ended: bool = False
+    """Nothing says where the body ends: no length, no chunks, no gzip. A cut one looks like a complete one."""
 
 
 def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
@@ -82,7 +88,12 @@ async def fetch(
             # Chunks have lengths before them; whose chunks are tiny sends more of these than of data.
             allowance.left = _HEAD + 2 * max_bytes
             body = await _body(response, max_bytes)
-            return Answer(response.headers.get("content-type", ""), _validators(response.headers), body)
+            return Answer(
+                response.headers.get("content-type", ""),
+                _validators(response.headers),
+                body,
+                open_ended=response.headers.keys().isdisjoint(_ENDS) and _coding(response) == "identity",
+            )
     raise PollFailed(f"redirected more than {MAX_REDIRECTS} times")
 
 
@@ -100,16 +111,30 @@ def _port(url: httpx.URL) -> int | None:
 
 
 def _validators(headers: httpx.Headers) -> dict[str, str]:
-    pairs = (("If-None-Match", headers.get("etag")), ("If-Modified-Since", headers.get("last-modified")))
+    modified = headers.get("last-modified")
+    if "etag" not in headers and not _is_settled(modified, headers.get("date")):
+        modified = None
+    pairs = (("If-None-Match", headers.get("etag")), ("If-Modified-Since", modified))
     # What could not be sent back as a header, or not within reason, is not kept.
     return {name: value for name, value in pairs if value and len(value) <= _MAX_VALIDATOR and value.isascii()}
+
+
+def _is_settled(modified: str | None, date: str | None) -> bool:
+    """Whether what changed at ``modified`` cannot change again with the same time (RFC 9110 section 8.8.2.2).
+
+    Seconds are all that the header has: a body of the second in which it changed may be followed by another one.
+    """
+    try:
+        return parsedate_to_datetime(str(date)) - parsedate_to_datetime(str(modified)) >= timedelta(seconds=1)
+    except (ValueError, TypeError, OverflowError):
+        return False
 
 
 async def _body(response: httpx.Response, max_bytes: int) -> bytes:
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > max_bytes:
         raise PollFailed(f"the body has more than {max_bytes} bytes")
-    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    coding = _coding(response)
     if coding not in {"identity", "gzip", "x-gzip"}:
         raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not asked for")
     gzip = None if coding == "identity" else Gzip()
@@ -129,6 +154,10 @@ async def _body(response: httpx.Response, max_bytes: int) -> bytes:
     if gzip is not None:
         gzip.end()
     return bytes(body)
+
+
+def _coding(response: httpx.Response) -> str:
+    return str(response.headers.get("content-encoding", "identity")).strip().lower()
 
 
 class Gzip:

@@ -131,10 +131,13 @@ class HttpSource:
                 await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
         # Only now: a body that was refused, or could not be stored, must be sent to us again.
         self._stored = digest
-        self._validators = answer.validators
+        # And one that may have been cut at the end of a line is to be sent again, changed or not.
+        self._validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
 
     def _parse(self, answer: Answer) -> list[Dataset]:
         if self._is_csv(answer.content_type):
+            if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
+                raise PollFailed("the answer has no length and its last line no end: it may have been cut")
             found = datasets.read_table(datasets.parse_csv(answer.body), self._declared)
         else:
             found = datasets.read_json(answer.body, self._declared)

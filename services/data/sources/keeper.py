@@ -10,6 +10,7 @@ import structlog
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
+from diem.protocol import endpoints
 from services.data.datasets import Dataset
 from services.data.errors import Invalid
 from services.data.sources import plugins
@@ -22,6 +23,10 @@ from services.data.sources.source import Sink, Source
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
 
 RESTART_WITHIN_S: Final = 10.0
+MAX_TITLE: Final = 200
+MAX_AREA: Final = 64
+MAX_QUANTITY: Final = 32
+"""Characters for which the store's tables have room."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -61,6 +66,7 @@ class Keeper:
             for dataset in datasets:
                 if source != name or self.claims.owner_of(dataset.endpoint) != name:
                     raise Invalid(f"{dataset.endpoint} is not claimed by the source {name!r}")
+                check_storable(dataset)
             stored = await sink(datasets, source=name)
             self._kept[name].update(dataset.endpoint for dataset in datasets)
             return stored
@@ -84,6 +90,27 @@ class Keeper:
         for source in self._sources:
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
+
+
+def check_storable(dataset: Dataset) -> None:
+    """Refuse what a database refuses: there it would fail with everything else of its transaction.
+
+    Raises:
+        Invalid: its name is none, or its title, area or quantity is too long or no text.
+    """
+    try:
+        endpoints.check(dataset.endpoint)
+    except endpoints.BadName as error:
+        raise Invalid(str(error)) from None
+    for field, text, most in (
+        ("title", dataset.title, MAX_TITLE),
+        ("area", dataset.area, MAX_AREA),
+        ("quantity", dataset.quantity, MAX_QUANTITY),
+    ):
+        if len(text) > most:
+            raise Invalid(f"the {field} has more than {most} characters", dataset.endpoint)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise Invalid(f"the {field} is no text: it has half a character", dataset.endpoint)
 
 
 def _make(table: SourceTable, clock: Clock) -> Source:

@@ -1,5 +1,6 @@
 """How far a store has come, kept outside of its database: an older copy that is put in its place is then noticed."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -7,8 +8,11 @@ from typing import Final, NamedTuple
 import orjson
 import structlog
 
+from services.data.store.state import State
+
 MARK_FILE: Final = "store.mark"
 """Its name in the state directory."""
+MARK_EVERY_S: Final = 1.0
 
 
 class Mark(NamedTuple):
@@ -34,15 +38,65 @@ class MarkFile:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, mark: Mark) -> None:
-        """Replace it. A disk that is full costs the mark, not the service."""
+    def write(self, mark: Mark) -> bool:
+        """Replace it; returns whether that was possible. A disk that is full costs the mark, not the service."""
         part = self._path.with_name(f".{self._path.name}.part")
         try:
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(orjson.dumps(mark._asdict()))
             part.replace(self._path)
-            self._failed = False
         except OSError as error:
             if not self._failed:
                 structlog.get_logger(__name__).warning("the store's mark cannot be written", reason=error.strerror)
             self._failed = True
+        else:
+            self._failed = False
+        return not self._failed
+
+
+class MarkKeeper:
+    """Keeps the mark of one store, and knows whether the store is an older copy of itself.
+
+    Args:
+        file: where the mark is; None for nowhere.
+        store: the store's id.
+        state: how far it is.
+    """
+
+    def __init__(self, file: MarkFile | None, store: str, state: State) -> None:
+        self._file = file
+        self._store = store
+        self._state = state
+        self._marked: int | None = None
+        self._older_than: int | None = None
+        known = file.read() if file is not None else None
+        if known is not None and known.store == store and known.sequence > state.changes.sequence:
+            self.went_back(known.sequence)
+
+    def went_back(self, position: int) -> None:
+        """The store has been at ``position``, which it has not reached."""
+        self._older_than = max(position, self._older_than or 0)
+
+    @property
+    def failure(self) -> str | None:
+        """That it is an older copy; None when it is not."""
+        if self._older_than is None:
+            return None
+        return (
+            f"the store was replaced by an older copy of itself (it has been at position {self._older_than}): "
+            "make it a new store with diem backup and diem restore"
+        )
+
+    async def run(self) -> None:
+        """Write it every second."""
+        while True:
+            self.write()
+            await asyncio.sleep(MARK_EVERY_S)
+
+    def write(self) -> None:
+        """Write it, if the store is further than it was."""
+        # Not over one that is further: it is what proves that this is an older copy.
+        sequence = self._state.changes.sequence
+        if self._file is not None and self._older_than is None and sequence != self._marked:
+            written = self._file.write(Mark(self._store, sequence, self._state.version))
+            self._marked = sequence if written else None

@@ -115,7 +115,7 @@ def _answer(so_far: Plan, write: Write, basis: Basis) -> list[Accepted]:
         added = sum(endpoint not in basis.heads for endpoint in so_far.heads)
         if new and basis.count + added + new > basis.max_endpoints:
             raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
-        accepted = [_put(so_far, write, dataset, current[dataset.endpoint], basis.now_ms) for dataset in write.datasets]
+        accepted = [_put(so_far, write, dataset, basis) for dataset in write.datasets]
     if write.key is not None:
         so_far.requests[write.key.key] = Remembered(write.key.digest, orjson.dumps([[*one] for one in accepted]))
     return accepted
@@ -132,8 +132,10 @@ def _check(write: Write, current: Mapping[str, Head | None]) -> None:
             raise WrongUnit(f"wrong resolution {dataset.resolution}: it has {head.resolution}", dataset.endpoint)
 
 
-def _put(so_far: Plan, write: Write, dataset: Dataset, head: Head | None, now_ms: int) -> Accepted:
-    endpoint = dataset.endpoint
+def _put(so_far: Plan, write: Write, dataset: Dataset, basis: Basis) -> Accepted:
+    endpoint, now_ms = dataset.endpoint, basis.now_ms
+    # As it is now: one write of a source may have an endpoint twice.
+    head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
     title, area, quantity = described = _described(dataset, head)
     if head is not None and not head.gone and head.digest == dataset.digest:
         so_far.unchanged += 1

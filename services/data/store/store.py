@@ -1,51 +1,30 @@
 """The store as the rest of the service sees it: open it, write through the writer, read what is committed."""
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from sqlalchemy import CompoundSelect, Row, bindparam, desc, insert, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.fanout.changes import ChangeMap
 from diem.process.clock import Clock, SystemClock
 from services.data.datasets import Dataset
-from services.data.errors import DataError, Gone, NotKept, StoreInUse, Unavailable, Unknown
-from services.data.store import transaction
-from services.data.store.cache import Cache, Stored
+from services.data.errors import DataError, StoreInUse, Unavailable
+from services.data.store.cache import Stored
 from services.data.store.cursor import Cursor
 from services.data.store.database import ERRORS, Database, database_at, reason
 from services.data.store.history import Kept, Retention
-from services.data.store.mark import Mark, MarkFile
-from services.data.store.migrate import upgrade
-from services.data.store.plan import Accepted, IdempotencyKey, Plan, Write
-from services.data.store.state import Head, State
-from services.data.store.tables import ENDPOINTS, HISTORY, STORE
+from services.data.store.loading import Loaded, load
+from services.data.store.mark import MarkFile, MarkKeeper
+from services.data.store.plan import Accepted, IdempotencyKey, Write
+from services.data.store.reads import Reads
+from services.data.store.state import Head
 from services.data.store.writer import RETRY_AFTER_S, Counts, Writer, WriterLimits
 
 T = TypeVar("T")
-
-MARK_EVERY_S: Final = 1.0
-
-_READ: Final = select(ENDPOINTS.c.version, ENDPOINTS.c.changed_ms, ENDPOINTS.c.content, ENDPOINTS.c.kind)
-_VERSIONS: Final = [
-    select(*(table.c[name] for name in Kept._fields)).where(table.c.endpoint == bindparam("name"))
-    for table in (ENDPOINTS, HISTORY)
-]
-# One statement, so that a change meanwhile makes no version be missed.
-_HISTORY: Final = (
-    union_all(_VERSIONS[0], _VERSIONS[1].where(HISTORY.c.changed_ms >= bindparam("oldest")))
-    .order_by(desc("version"))
-    .limit(bindparam("at_most"))
-)
-_VERSION: Final = union_all(
-    _VERSIONS[0].where(ENDPOINTS.c.version == bindparam("wanted")),
-    _VERSIONS[1].where(HISTORY.c.version == bindparam("wanted")),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +43,19 @@ class Store:
     """
 
     def __init__(
-        self,
-        store_id: str,
-        *,
-        state: State,
-        database: Database,
-        clock: Clock,
-        limits: StoreLimits,
-        cursor: Cursor | None = None,
-        old_versions: Mapping[str, int] | None = None,
-        mark: MarkFile | None = None,
+        self, loaded: Loaded, *, database: Database, clock: Clock, limits: StoreLimits, mark: MarkFile | None = None
     ) -> None:
-        self.id = store_id
-        self.cursor = cursor
+        self.id = loaded.store
+        self.cursor = loaded.cursor
         """How far the publisher is, as it was last told to :meth:`keep_cursor`."""
-        self._state = state
+        self._state = state = loaded.state
         self._database = database
-        self._cache = Cache(limits.cache_bytes)
-        self._clock = clock
-        self._history = limits.writer.history
-        retention = Retention(self._history, old_versions or {})
-        self._writer = Writer(database, state, clock, limits.writer, self._committed, retention)
+        history = limits.writer.history
+        self._reads = Reads(database, state, clock, history=history, cache_bytes=limits.cache_bytes)
+        retention = Retention(history, loaded.old_versions)
+        self._writer = Writer(database, state, clock, limits.writer, self._reads.committed, retention)
         self._writing: asyncio.Task[None] | None = None
-        self._older_than: int | None = None
-        self._mark = mark
-        self._marked: int | None = None
-        known = mark.read() if mark is not None else None
-        if known is not None and known.store == store_id and known.sequence > state.changes.sequence:
-            self.went_back(known.sequence)
+        self._mark = MarkKeeper(mark, self.id, state)
 
     @classmethod
     async def open(
@@ -112,42 +76,19 @@ class Store:
         """
         limits = limits or StoreLimits()
         database = database_at(url, limits.busy_timeout_s)
-        state = State()
         try:
-            await database.claim()
-            async with database.writing(at_leisure=True) as connection:
-                await connection.run_sync(upgrade)
-                store_id = (await connection.execute(select(STORE.c.store_id))).scalar_one_or_none()
-                if store_id is None:
-                    store_id = str(uuid.uuid4())
-                    await connection.execute(insert(STORE), {"id": 1, "store_id": store_id, "sequence": 0})
-                state.apply(await transaction.changed_since(connection, 0))
-                cursor = await transaction.read_cursor(connection)
-                old_versions = await transaction.count_old(connection)
-                await connection.commit()
-        except ERRORS as error:
-            await database.close()
-            raise Unavailable(f"the store {database.shown} cannot be opened: {reason(error)}") from error
+            loaded = await load(database)
         except DataError:
             await database.close()
             raise
-        clock = clock or SystemClock()
-        return cls(
-            store_id,
-            state=state,
-            database=database,
-            clock=clock,
-            limits=limits,
-            cursor=cursor,
-            old_versions=old_versions,
-            mark=None if mark is None else MarkFile(mark),
-        )
+        file = None if mark is None else MarkFile(mark)
+        return cls(loaded, database=database, clock=clock or SystemClock(), limits=limits, mark=file)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
         """Take writes while this is open; at the end, commit what waits and close the database."""
         self._writing = writing = asyncio.create_task(self._writer.run())
-        marking = asyncio.create_task(self._keep_mark())
+        marking = asyncio.create_task(self._mark.run())
         try:
             yield self
         finally:
@@ -156,20 +97,8 @@ class Store:
             try:
                 await writing
             finally:
-                self._write_mark()
+                self._mark.write()
                 await self._database.close()
-
-    async def _keep_mark(self) -> None:
-        while True:
-            self._write_mark()
-            await asyncio.sleep(MARK_EVERY_S)
-
-    def _write_mark(self) -> None:
-        # Not over one that is further: it is what proves that this is an older copy.
-        sequence = self.changes.sequence
-        if self._mark is not None and self._older_than is None and sequence != self._marked:
-            self._mark.write(Mark(self.id, sequence, self._state.version))
-            self._marked = sequence
 
     async def lost(self) -> None:
         """Return when writing has ended in good order.
@@ -203,7 +132,7 @@ class Store:
 
     def went_back(self, position: int) -> None:
         """A reader has read this store up to ``position``, which it has not reached: it is an old copy of itself."""
-        self._older_than = max(position, self._older_than or 0)
+        self._mark.went_back(position)
 
     # The publisher's side
 
@@ -217,12 +146,7 @@ class Store:
     @property
     def failure(self) -> str | None:
         """Why the store is of no use now; None when it is."""
-        if self._older_than is not None:
-            return (
-                f"the store was replaced by an older copy of itself (it has been at position {self._older_than}): "
-                "make it a new store with diem backup and diem restore"
-            )
-        return self._writer.failure
+        return self._mark.failure or self._writer.failure
 
     @property
     def counts(self) -> Counts:
@@ -292,25 +216,7 @@ class Store:
             Unknown, Gone: there is none.
             Unavailable: the database cannot be read.
         """
-        head = self.head(endpoint)
-        if head is None:
-            raise Unknown(endpoint)
-        if head.gone:
-            raise Gone(endpoint, head.version)
-        cached = self._cache.get(endpoint)
-        if cached is not None and cached.version >= head.version:
-            return cached
-        try:
-            async with self._database.reading() as connection:
-                found = await connection.execute(_READ.where(ENDPOINTS.c.endpoint == endpoint))
-                version, changed_ms, content, kind = found.one()
-        except ERRORS as error:
-            raise Unavailable("the store cannot be read now") from error
-        if kind:
-            raise Gone(endpoint, version)
-        stored = Stored(version, changed_ms, content)
-        self._cache.put(endpoint, stored)
-        return stored
+        return await self._reads.current(endpoint)
 
     async def versions(self, endpoint: str) -> list[Kept]:
         """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
@@ -319,43 +225,18 @@ class Store:
             Unknown: there never was such an endpoint.
             Unavailable: the database cannot be read.
         """
-        if self.head(endpoint) is None:
-            raise Unknown(endpoint)
-        oldest = self._history.oldest_ms(self._clock.wall_ms())
-        limits = {"name": endpoint, "oldest": oldest, "at_most": self._history.versions}
-        return [Kept._make(row) for row in await self._rows(_HISTORY, limits)]
+        return await self._reads.versions(endpoint)
+
+    async def count_versions(self, endpoint: str) -> int:
+        """How many :meth:`versions` there are: fewer with time. Raises Unavailable: the database cannot be read."""
+        return await self._reads.count(endpoint)
 
     async def read_version(self, endpoint: str, version: int) -> Stored:
-        """One version of an endpoint's dataset, the current or an old one.
+        """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
 
         Raises:
             Unknown, NotKept: there is no such endpoint, or not this version of it.
             Gone: this version is a deletion.
             Unavailable: the database cannot be read.
         """
-        if self.head(endpoint) is None:
-            raise Unknown(endpoint)
-        rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version})
-        if not rows:
-            raise NotKept(endpoint, version)
-        kept = Kept._make(rows[0])
-        if kept.kind:
-            raise Gone(endpoint, version)
-        return Stored(version, kept.changed_ms, kept.content)
-
-    async def _rows(self, statement: CompoundSelect[Any], parameters: dict[str, Any]) -> list[Row[Any]]:
-        try:
-            async with self._database.reading() as connection:
-                return list(await connection.execute(statement, parameters))
-        except ERRORS as error:
-            raise Unavailable("the store cannot be read now") from error
-
-    def _committed(self, planned: Plan) -> None:
-        # Only what somebody reads: a cache of everything that is written would push out what is wanted.
-        for endpoint, head in planned.heads.items():
-            if endpoint not in self._cache:
-                continue
-            if head.gone:
-                self._cache.drop(endpoint)
-            else:
-                self._cache.put(endpoint, Stored(head.version, head.changed_ms, planned.contents[endpoint]))
+        return await self._reads.version(endpoint, version)

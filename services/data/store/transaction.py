@@ -1,17 +1,15 @@
 """A group of writes as one transaction: read what they touch, plan, write, commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import StoreReplaced
-from services.data.store.cursor import Cursor
-from services.data.store.history import EXPIRED
 from services.data.store.plan import Basis, Plan, Remembered, Write, plan
 from services.data.store.state import Head
-from services.data.store.tables import ENDPOINTS, HISTORY, PUBLISHER, REQUESTS, STORE
+from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in Head._fields]
 # FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
@@ -35,41 +33,9 @@ _REPLACED: Final = insert(HISTORY).from_select(
     _OLD,
     select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))),
 )
-_ALL_REPLACED: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
-_RENEW: Final = (
-    update(ENDPOINTS)
-    .where(ENDPOINTS.c.endpoint == bindparam("name"))
-    .values({name: bindparam(name) for name in ("sequence", "version", "changed_ms")})
-)
 _SUPERSEDED: Final = insert(HISTORY)
-_PRUNE: Final = delete(HISTORY).where(
-    HISTORY.c.endpoint == bindparam("name"),
-    HISTORY.c.version
-    <= select(HISTORY.c.version)
-    .where(HISTORY.c.endpoint == bindparam("name"))
-    .order_by(HISTORY.c.version.desc())
-    .limit(1)
-    .offset(bindparam("keep"))
-    .scalar_subquery(),
-)
-_OLDEST: Final = select(HISTORY.c.sequence, HISTORY.c.changed_ms).order_by(HISTORY.c.sequence).limit(EXPIRED).subquery()
-# One by one: of "all up to a number" PostgreSQL expects a third of the table, and plans for that.
-_EXPIRE: Final = delete(HISTORY).where(
-    HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
-)
 _REMEMBER: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
-_FORGET: Final = delete(REQUESTS).where(
-    (REQUESTS.c.created_ms < bindparam("before"))
-    | (
-        REQUESTS.c.created_ms
-        <= select(REQUESTS.c.created_ms)
-        .order_by(REQUESTS.c.created_ms.desc())
-        .limit(1)
-        .offset(bindparam("at_most"))
-        .scalar_subquery()
-    )
-)
 
 
 async def changed_since(connection: AsyncConnection, position: int) -> list[Head]:
@@ -164,50 +130,6 @@ async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_
                 for key, (digest, answer) in planned.requests.items()
             ],
         )
-
-
-async def read_cursor(connection: AsyncConnection) -> Cursor | None:
-    """How far the publisher was, if there was one."""
-    row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
-    return None if row is None else Cursor(*row)
-
-
-async def keep_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
-    """Remember how far the publisher is; the caller commits."""
-    kept = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
-    if not kept.rowcount:
-        await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})
-
-
-async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:
-    """Forget answered requests that are older than ``before_ms``, and the oldest beyond ``at_most``."""
-    await connection.execute(_FORGET, {"before": before_ms, "at_most": at_most})
-
-
-async def count_old(connection: AsyncConnection) -> dict[str, int]:
-    """How many old versions each endpoint has."""
-    found = await connection.execute(select(HISTORY.c.endpoint, func.count()).group_by(HISTORY.c.endpoint))
-    return {row[0]: row[1] for row in found}
-
-
-async def prune(connection: AsyncConnection, endpoints: Sequence[str], keep: int) -> None:
-    """Delete all but the newest ``keep`` old versions of some endpoints."""
-    await connection.execute(_PRUNE, [{"name": endpoint, "keep": keep} for endpoint in endpoints])
-
-
-async def expire(connection: AsyncConnection, before_ms: int) -> None:
-    """Delete old versions that were accepted before then: some of the oldest, if there are many."""
-    await connection.execute(_EXPIRE, {"before": before_ms})
-
-
-async def keep_all(connection: AsyncConnection) -> None:
-    """Put the current version of every endpoint into the history."""
-    await connection.execute(_ALL_REPLACED)
-
-
-async def renew(connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Give endpoints (``name``) another ``sequence``, ``version`` and ``changed_ms``, without other data."""
-    await connection.execute(_RENEW, rows)
 
 
 async def probe(connection: AsyncConnection, position: int) -> list[Head]:

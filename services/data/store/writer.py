@@ -1,42 +1,28 @@
 """The one writer: collects requests that wait into groups, commits each group at once, and answers them."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import Clock
-from services.data.errors import DataError, StoreInUse, Unavailable
+from services.data.errors import StoreInUse, Unavailable
 from services.data.store import transaction
-from services.data.store.cursor import Cursor
+from services.data.store.cursor import Cursor, keep_cursor
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.history import HistoryLimits, Retention
 from services.data.store.plan import Accepted, Plan, Write
+from services.data.store.queue import Waiting, WriteQueue
 from services.data.store.state import State
+from services.data.store.upkeep import Upkeep
 
-MAX_GROUP: Final = 400
-"""Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
-FORGET_EVERY: Final = 64
-"""Groups between two looks for Idempotency-Keys and old versions that have expired."""
-EXPIRE_EVERY: Final = 100
-"""Old versions between two looks for expired ones; with those of one more group, as many as a look deletes."""
-KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
 RETRY_AFTER_S: Final = 2
 LOOK_EVERY_S: Final = 2.0
 """Between two looks of a writer with nothing to do whether the database is still there and its own."""
 
 _logger = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    write: Write
-    size: int
-    answer: asyncio.Future[list[Accepted]]
 
 
 @dataclass(slots=True)
@@ -78,12 +64,15 @@ class Writer:
     counts: Counts = field(default_factory=Counts)
     failure: str | None = None
     _cursor: Cursor | None = None
-    _queue: deque[_Waiting] = field(default_factory=deque)
-    _queued_bytes: int = 0
+    _queue: WriteQueue = field(init=False)
+    _upkeep: Upkeep = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
-    _until_forget: int = 0
-    _until_expire: int = 0
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self._queue = WriteQueue(limits.queued_requests, limits.queued_bytes)
+        self._upkeep = Upkeep(limits.history, limits.max_keys, self.retention)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -95,15 +84,9 @@ class Writer:
             DataError: it was refused; nothing of it is stored.
             Unavailable: too many wait, or the store cannot commit.
         """
-        size = sum(len(dataset.content) for dataset in write.datasets)
         if self._closing:
             raise Unavailable("the service is stopping", RETRY_AFTER_S)
-        full = len(self._queue) >= self.limits.queued_requests
-        if full or self._queued_bytes + size > self.limits.queued_bytes:
-            raise Unavailable("too many writes are waiting", 1)
-        waiting = _Waiting(write, size, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
-        self._queued_bytes += size
+        waiting = self._queue.add(write)
         self._wake.set()
         return await waiting.answer
 
@@ -118,13 +101,13 @@ class Writer:
             await self._run()
         except StoreInUse as error:
             self._closing, self.failure = True, str(error)
-            for waiting in self._drain():
-                _settle(waiting, Unavailable(str(error), RETRY_AFTER_S))
+            for waiting in self._queue.drain():
+                waiting.settle(Unavailable(str(error), RETRY_AFTER_S))
             raise
 
     async def _run(self) -> None:
         while self._queue or not self._closing or (self._cursor is not None and self.failure is None):
-            group = self._group()
+            group = self._queue.group()
             if group:
                 await self._commit(group)
             elif self._cursor is not None and self.failure is None:
@@ -161,30 +144,18 @@ class Writer:
         except TimeoutError:
             pass
 
-    def _group(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
-        room = MAX_GROUP
-        while self._queue and (not group or len(self._queue[0].write.endpoints) <= room):
-            waiting = self._queue.popleft()
-            self._queued_bytes -= waiting.size
-            if waiting.answer.done():
-                continue  # its client has gone away before anything was done
-            room -= len(waiting.write.endpoints)
-            group.append(waiting)
-        return group
-
-    async def _commit(self, group: list[_Waiting]) -> None:
+    async def _commit(self, group: list[Waiting]) -> None:
         try:
             planned = await self._transact([waiting.write for waiting in group])
         except StoreInUse as error:
             for waiting in group:
-                _settle(waiting, Unavailable(str(error), RETRY_AFTER_S))
+                waiting.settle(Unavailable(str(error), RETRY_AFTER_S))
             raise
         except ERRORS as error:
             refusal = self._failed(error)
             # Whoever came meanwhile has waited as long for the same disk or lock.
-            for waiting in (*group, *self._drain()):
-                _settle(waiting, refusal)
+            for waiting in (*group, *self._queue.drain()):
+                waiting.settle(refusal)
         except Exception as error:
             _logger.exception("writes failed")
             for waiting in group:
@@ -192,7 +163,7 @@ class Writer:
                     waiting.answer.set_exception(error)
         else:
             for waiting, outcome in zip(group, planned.outcomes, strict=True):
-                _settle(waiting, outcome)
+                waiting.settle(outcome)
 
     async def _transact(self, writes: list[Write]) -> Plan:
         now_ms = self.clock.wall_ms()
@@ -206,52 +177,27 @@ class Writer:
                 now_ms=now_ms,
                 history=self.limits.history.old > 0,
             )
-            pruned: list[str] = []
-            if planned.heads:
-                pruned = await self._prune(connection)
-            if planned.heads or planned.requests:
-                replaced = len(planned.replaced) + len(planned.superseded)
-                await self._forget_sometimes(connection, now_ms, replaced)
+            pruned = await self._upkeep.work(connection, planned, now_ms)
             if planned.heads or planned.requests:
                 kept = self._cursor
                 if kept is not None:
-                    await transaction.keep_cursor(connection, kept)
+                    await keep_cursor(connection, kept)
                 await connection.commit()
                 self.counts.commits += 1
                 self._kept(kept)
         if planned.heads or planned.requests:
             self._works()
-        self.retention.pruned(pruned)
-        if self.limits.history.old:
-            self.retention.added([*planned.replaced, *(head.endpoint for head, _ in planned.superseded)])
+        self._upkeep.committed(planned, pruned, missed)
         self.committed(planned)
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
         self.counts.changes += self.state.apply([*missed, *heads])
         self.counts.unchanged += planned.unchanged
         return planned
 
-    async def _prune(self, connection: AsyncConnection) -> list[str]:
-        due = self.retention.due()
-        if due:
-            await transaction.prune(connection, due, self.limits.history.old)
-        return due
-
-    async def _forget_sometimes(self, connection: AsyncConnection, now_ms: int, replaced: int) -> None:
-        self._until_forget -= 1
-        self._until_expire -= replaced
-        forget = self._until_forget < 0
-        if forget or self._until_expire < 0:
-            self._until_expire = EXPIRE_EVERY
-            await transaction.expire(connection, self.limits.history.oldest_ms(now_ms))
-        if forget:
-            self._until_forget = FORGET_EVERY
-            before_ms = now_ms - KEY_LIFETIME_MS
-            await transaction.forget_requests(connection, before_ms=before_ms, at_most=self.limits.max_keys)
-
     async def _write_cursor(self, kept: Cursor) -> None:
         try:
             async with self.database.writing() as connection:
-                await transaction.keep_cursor(connection, kept)
+                await keep_cursor(connection, kept)
                 await connection.commit()
         except ERRORS as error:
             self._failed(error)
@@ -293,16 +239,3 @@ class Writer:
             _logger.error("the store cannot commit", reason=said)
             self.failure = said
         return Unavailable(f"the store cannot commit now: {said}; nothing was stored", RETRY_AFTER_S)
-
-    def _drain(self) -> list[_Waiting]:
-        drained, self._queue, self._queued_bytes = list(self._queue), deque(), 0
-        return drained
-
-
-def _settle(waiting: _Waiting, outcome: list[Accepted] | DataError) -> None:
-    if waiting.answer.done():
-        return  # its client has gone away meanwhile
-    if isinstance(outcome, DataError):
-        waiting.answer.set_exception(outcome)
-    else:
-        waiting.answer.set_result(outcome)

@@ -1,6 +1,7 @@
 """The directory source: takes files once they stand still, and keeps what it took."""
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from services.data.sources.source import Claim, Health, Sink
 from services.data.sources.tables import DirectoryConfig
 
 BACKOFF_CAP_S: Final = 60.0
+MOVING_S: Final = 60.0
+MOVING_LOOKS: Final = 5
+"""A file that was another one at so many looks in a row, and for so long, is told: it may never stand still."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -39,6 +43,8 @@ class _File:
     done: Seen | None = None
     digest: bytes = b""
     error: str | None = None
+    moving: int = 0
+    """Looks in a row that saw another state than the one before."""
 
 
 class DirectorySource:
@@ -95,14 +101,30 @@ class DirectorySource:
         for name, file in self._files.items():
             endpoint = self._endpoint(name)
             first = firsts.setdefault(endpoint, name)
+            if first != name:
+                # Whatever was taken of it, the endpoint has the other one's data now.
+                file.done, file.digest = None, b""
             stands_still, file.seen = file.seen == seen.files[name], seen.files[name]
-            if stands_still and file.done != file.seen:
+            file.moving = 0 if stands_still else file.moving + 1
+            if not stands_still:
+                faults += self._wait_for(file)
+            elif file.done != file.seen:
                 faults += await self._take(name, file, endpoint, first, sink)
         self._tell(faults, more=seen.more)
         return config.every
 
     def _endpoint(self, name: str) -> str:
         return self._config.endpoint or f"{self._config.prefix}/{Path(name).stem}"
+
+    def _wait_for(self, file: _File) -> bool:
+        """Let a file be written; returns whether that has become a fault now."""
+        too_long = file.moving == max(MOVING_LOOKS, math.ceil(MOVING_S / self._config.every))
+        if too_long:
+            file.done = None
+            file.error = (
+                "it changes between any two looks, so it is never taken: write it less often, or look more often"
+            )
+        return too_long
 
     async def _take(self, name: str, file: _File, endpoint: str, first: str, sink: Sink) -> bool:
         """Take a file as it is now; returns whether there is a fault that was not there before."""

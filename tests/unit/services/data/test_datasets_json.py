@@ -165,6 +165,19 @@ def test_a_source_that_disagrees_with_its_configuration_is_refused() -> None:
         datasets.parse_source(encoded(document()), endpoint="/a", unit_="MW", resolution=None)
 
 
+def test_a_source_may_write_the_resolution_in_another_way_than_its_configuration() -> None:
+    points = document()["points"]
+    for said, known in (("PT60M", "PT1H"), ("PT1H", "PT60M")):
+        body = encoded({"points": points, "resolution": said})
+        (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution=known)
+        assert dataset.resolution == "PT1H"
+    for other in ("PT30M", "hourly", 60):
+        with pytest.raises(WrongUnit, match="the resolution is PT1H, not"):
+            datasets.parse_source(
+                encoded({"points": points, "resolution": other}), endpoint="/a", unit_="MW", resolution="PT1H"
+            )
+
+
 def test_a_source_can_bring_several_datasets() -> None:
     body = encoded({"datasets": [{"endpoint": f"/m/{name}", **document()} for name in "xy"]})
     found = datasets.parse_source(body, endpoint=None, unit_=None, resolution=None)

@@ -5,6 +5,7 @@ from functools import cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -197,3 +198,74 @@ def test_area_and_quantity_are_no_part_of_the_content() -> None:
     described = datasets.build("/a", "MW", "PT1H", points, area="GR", quantity="load")
     assert (described.area, described.quantity) == ("GR", "load")
     assert (described.content, described.digest) == (plain.content, plain.digest)
+
+
+def days(key: str, rows: str) -> list[str]:
+    """The instants of a table of days."""
+    declared = Declared("/a", Description("MWh", "P1D"), clock=LocalClock(key))
+    (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
+    return [point["time"] for point in orjson.loads(found.content)["points"]]
+
+
+@pytest.mark.parametrize("month", ["2026-03-28", "2026-10-24"])
+@pytest.mark.parametrize("key", [*ZONES, "Africa/Cairo", "Asia/Beirut", "America/Havana", "Atlantic/Azores"])
+def test_days_of_a_zone_begin_when_its_clocks_first_show_the_date(key: str, month: str) -> None:
+    dates = [datetime.fromisoformat(month) + timedelta(days=number) for number in range(3)]
+    expected = []
+    for date in dates:
+        midnight = int(date.replace(tzinfo=UTC).timestamp())
+        first = next(
+            at for at in range(midnight - 86_400, midnight + 86_400, 900) if wall(at, key).date() == date.date()
+        )
+        expected.append(datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    local = "".join(f"{date:%Y-%m-%dT00:00},1\n" for date in dates)
+    assert days(key, local) == expected
+    assert days(key, "".join(f"{text},1\n" for text in expected)) == expected
+
+
+def test_days_of_23_and_25_hours_are_data_of_json_too() -> None:
+    declared = Declared("/a", Description("MWh", "P1D"), clock=LocalClock("Europe/Athens"))
+    body = orjson.dumps([{"time": f"2026-{day}T00:00", "value": 1} for day in ("03-29", "03-30", "10-25", "10-26")])
+    (found,) = datasets.read_json(body, declared)
+    first, second, third, fourth = (
+        datetime.fromisoformat(point["time"]).timestamp() for point in orjson.loads(found.content)["points"]
+    )
+    assert ((second - first) / 3600, (fourth - third) / 3600) == (23, 25)
+    with pytest.raises(Invalid, match=r"\$.points\[1\]: .* is not the start of a day"):
+        datasets.read_json(body.replace(b"03-30T00", b"03-30T01"), declared)
+
+
+def test_days_of_utc_are_still_taken_from_a_source_with_a_zone() -> None:
+    rows = "2026-06-01T00:00Z,1\n2026-06-02T00:00Z,2\n"
+    assert days("Europe/Athens", rows) == ["2026-06-01T00:00:00Z", "2026-06-02T00:00:00Z"]
+    # In winter London's days are those of UTC: which are meant is seen in April.
+    assert days("Europe/London", "2026-03-01T00:00Z,1\n2026-04-02T00:00Z,2\n")[1] == "2026-04-02T00:00:00Z"
+    assert days("Europe/London", "2026-03-01T00:00,1\n2026-04-02T00:00,2\n")[1] == "2026-04-01T23:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (
+            "2026-06-01T00:00,1\n2026-06-02T00:00Z,2\n",
+            "line 3: 2026-06-02T00:00:00Z is not the start of a day in Europe",
+        ),
+        ("2026-06-01T00:00Z,1\n2026-06-02T00:00,2\n", "line 3: 2026-06-01T21:00:00Z is not the start of a day in UTC"),
+        ("2026-06-01T12:00,1\n", "line 2: 2026-06-01T09:00:00Z is not the start of a day in Europe/Athens or UTC"),
+        ("2026-06-01T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z is there twice"),
+        ("2026-06-02T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z is earlier"),
+    ],
+)
+def test_days_are_of_one_kind_and_in_order(rows: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        days("Europe/Athens", rows)
+
+
+def test_a_day_that_a_zone_left_out_is_refused() -> None:
+    with pytest.raises(Invalid, match="line 3: 2011-12-30T00:00 does not exist in Pacific/Apia"):
+        days("Pacific/Apia", "2011-12-29T00:00,1\n2011-12-30T00:00,2\n")
+
+
+def test_without_a_zone_days_are_those_of_utc() -> None:
+    with pytest.raises(Invalid, match=r"not on the grid of P1D \(in UTC\)"):
+        days("UTC", "2026-06-01T21:00Z,1\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,61 @@ async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_
     assert other["endpoints"] == 0
     assert status["error"] == "/b is not claimed by the source 'eager'"
     assert stored == ["/a/x", "/a/y"] * 2
+
+
+class Odd:
+    """Puts one dataset that is wrong, and says so."""
+
+    claims = (Claim("/odd", below=True),)
+    name = "odd"
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.health = Health("odd", ManualClock())
+        self.dataset = dataset
+        self.done = asyncio.Event()
+
+    async def run(self, sink: Sink) -> None:
+        try:
+            await sink([self.dataset], source=self.name)
+        except DataError as error:
+            self.health.failed(str(error))
+        self.done.set()
+        await asyncio.Event().wait()
+
+
+GOOD = build("/odd/a", "MW", "PT1H", [Point(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "why"),
+    [
+        (replace(GOOD, title="x" * 201), "/odd/a: the title has more than 200 characters"),
+        (replace(GOOD, area="x" * 65), "/odd/a: the area has more than 64 characters"),
+        (replace(GOOD, quantity="x" * 33), "/odd/a: the quantity has more than 32 characters"),
+        (replace(GOOD, title="\ud800"), "/odd/a: the title is no text"),
+        (replace(GOOD, endpoint="/odd/a b"), "'/odd/a b' is not an endpoint name"),
+        (replace(GOOD, endpoint="/odd/" + "x" * 256), "longer than 256 bytes"),
+        (replace(GOOD, title="x" * 200, area="y" * 64, quantity="z" * 32), None),
+    ],
+)
+async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_writes_of_others(
+    dataset: Dataset, why: str | None
+) -> None:
+    source = Odd(dataset)
+    stored: list[Dataset] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(datasets)
+
+    running = asyncio.create_task(Keeper([source]).run(sink))
+    await asyncio.wait_for(source.done.wait(), 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    if why is None:
+        assert stored == [dataset]
+    else:
+        assert why in str(source.health.error)
+        assert stored == []
 
 
 def test_an_error_is_bounded_and_a_fault_that_goes_on_is_counted_once() -> None:

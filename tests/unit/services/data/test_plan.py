@@ -76,6 +76,15 @@ def test_two_writes_of_a_group_to_one_endpoint_have_two_versions_and_leave_the_l
     assert planned.contents["/a"] == dataset("/a", 2).content
 
 
+def test_an_endpoint_that_is_twice_in_a_write_has_two_versions_and_the_last_data() -> None:
+    store = Fake()
+    store.do(put(dataset("/a", 1)))
+    planned = store.do(put(dataset("/a", 2), dataset("/a", 1)))
+    assert versions(planned) == [[Accepted("/a", NOW + 1, True), Accepted("/a", NOW + 2, True)]]
+    assert planned.contents["/a"] == dataset("/a", 1).content
+    assert (planned.replaced, [head.version for head, _ in planned.superseded]) == (["/a"], [NOW + 1])
+
+
 @pytest.mark.parametrize(("unit", "resolution"), [("EUR/MWh", "PT1H"), ("MW", "P1D")])
 def test_unit_and_resolution_of_an_endpoint_do_not_change(unit: str, resolution: str) -> None:
     store = Fake()

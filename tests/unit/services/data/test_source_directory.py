@@ -259,6 +259,39 @@ async def test_two_files_of_one_endpoint_do_not_overwrite_each_other(bench: Benc
     assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
 
 
+async def test_a_file_is_taken_again_whenever_the_one_that_went_before_it_is_gone(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    parquet(bench.path / "a.parquet", {"time": pa.array(["2026-01-01T00:00:00Z"]), "value": pa.array([2])})
+    for _ in range(2):
+        await bench.looks(3)
+        assert bench.values[-1] == ("/files/a", b"1")
+        assert "a.parquet: a.csv is /files/a already" in str(bench.error)
+        (bench.path / "a.csv").unlink()
+        await bench.looks(3)
+        assert bench.values[-1] == ("/files/a", b"2")
+        assert bench.error is None
+        write(bench.path / "a.csv", CSV.format(1))
+
+
+async def test_a_file_that_never_stands_still_is_told(bench: Bench) -> None:
+    write(bench.path / "good.csv", CSV.format(1))
+    for number in range(30):
+        write(bench.path / "busy.csv", CSV.format(number))
+        await bench.looks(1)
+        bench.clock.advance(1)
+    assert bench.error is None
+    for number in range(35):
+        write(bench.path / "busy.csv", CSV.format(number))
+        await bench.looks(1)
+        bench.clock.advance(1)
+    assert "busy.csv: it changes between any two looks" in str(bench.error)
+    assert bench.failures == 1
+    assert bench.values == [("/files/good", b"1")]
+    await bench.looks(2)
+    assert bench.error is None
+    assert len(bench.stored) == 2
+
+
 async def test_size_and_number_of_files_are_bounded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, max_bytes=100, max_files=2)
     write(tmp_path / "a.csv", CSV.format(1) + " " * 100)

@@ -1,7 +1,8 @@
 """The HTTP source: conditional, bounded, patient; a bad answer changes nothing and is told once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gzip
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -78,11 +79,80 @@ async def test_it_asks_only_for_what_is_new() -> None:
     assert bench.source.health.successes == 2
 
 
+@pytest.mark.parametrize(
+    ("date", "asks"),
+    [
+        ("Thu, 01 Jan 2026 00:00:00 GMT", False),
+        ("Thu, 01 Jan 2026 00:00:01 GMT", True),
+        ("Fri, 02 Jan 2026 00:00:00 GMT", True),
+        ("Wed, 31 Dec 2025 00:00:00 GMT", False),
+        ("nonsense", False),
+        (None, False),
+    ],
+)
+async def test_a_body_of_the_second_that_it_changed_in_is_asked_for_again(date: str | None, *, asks: bool) -> None:
+    bench = Bench()
+    headers = {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"} | ({"Date": date} if date else {})
+    bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers=headers)
+    for _ in range(2):
+        await bench.poll()
+    assert ("if-modified-since" in bench.requests[1].headers) == asks
+
+
 async def test_the_same_body_again_is_not_stored_again() -> None:
     bench = Bench()
     await bench.poll()
     await bench.poll()
     assert len(bench.stored) == 1
+
+
+async def chunks(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def until_the_close(body: bytes, **headers: str) -> Answer:
+    """An answer whose body has no length: it ends where the connection does."""
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        response = httpx.Response(200, content=chunks(body), headers=headers)
+        del response.headers["transfer-encoding"]
+        return response
+
+    return answer
+
+
+async def test_a_table_that_only_the_close_ends_is_complete_when_its_last_line_is() -> None:
+    bench = Bench()
+    bench.answer = until_the_close((CSV.format(1) + "2026-01-01T01:00:00Z,25").encode(), etag='"1"')
+    await bench.poll()
+    assert bench.stored == []
+    assert "it may have been cut" in str(bench.source.health.error)
+    for end in ("\n", "\r\n"):
+        bench.answer = until_the_close((CSV.format(1) + f"2026-01-01T01:00:00Z,255{end}").encode(), etag='"1"')
+        await bench.poll()
+        assert bench.source.health.error is None
+    assert len(bench.stored) == 2
+    # It may still have been cut, at the end of a line: the next answer must be a whole one.
+    assert "if-none-match" not in bench.requests[-1].headers
+
+
+async def test_a_body_that_says_itself_where_it_ends_needs_no_line_end() -> None:
+    table = CSV.format(1).rstrip().encode()
+    for answer in (
+        lambda _request: httpx.Response(200, content=table),
+        lambda _request: httpx.Response(200, content=chunks(table)),
+        until_the_close(gzip.compress(table), **{"content-encoding": "gzip"}),
+    ):
+        bench = Bench()
+        bench.answer = answer
+        await bench.poll()
+        assert len(bench.stored) == 1
+    bench = Bench(url="http://source.example/prices.json")
+    bench.answer = until_the_close(b'[{"time": "2026-01-01T00:00:00Z", "value": 1}]', etag='"1"')
+    for _ in range(2):
+        await bench.poll()
+        assert bench.source.health.error is None
+    assert bench.requests[-1].headers["if-none-match"] == '"1"'
 
 
 @pytest.mark.parametrize(

@@ -1,94 +1,20 @@
-"""Backups of a store in use, on both databases and from one into the other; a restored store is a new one."""
+"""Backups of a store in use, on both databases; what is not all of one is not restored."""
 
 import asyncio
 import gzip
-from dataclasses import replace
-from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 
 import orjson
 import pytest
 
-from diem.process.clock import ManualClock
-from services.data.access import records
-from services.data.access.keys import new_key
-from services.data.datasets import Dataset, Point, build
-from services.data.errors import DataError, StoreInUse
-from services.data.store import IdempotencyKey, Store
-from services.data.store.backup import BadBackup, NotEmpty, backup, check, restore
-from services.data.store.cursor import Cursor
+from services.data.errors import DataError
+from services.data.store import Store
+from services.data.store.backup import backup
+from services.data.store.backup_file import BadBackup, check
 from services.data.store.database import database_at
-from services.data.store.migrate import downgrade
+from services.data.store.restore import restore
 from tests.support.databases import Databases
-
-NOW = 1_700_000_000_000
-LATER = NOW + 3_600_000
-
-
-def dataset(endpoint: str, value: float = 1) -> Dataset:
-    return build(endpoint, "°C", "PT1H", [Point(0, value)])
-
-
-async def filled(url: str, clock: ManualClock | None = None) -> Store:
-    """A store with everything in it, and closed again."""
-    store = await Store.open(url, clock=clock or ManualClock(wall_ms=NOW))
-    async with store.serving():
-        await store.put([dataset("/a", 1), dataset("/gone")])
-        await store.put([replace(dataset("/b"), title="Tität", area="GR", quantity="load")])
-        await store.put([dataset("/a", 2)], source="market", key=IdempotencyKey("k", b"\x00\xff"))
-        await store.delete("/gone")
-        store.keep_cursor(Cursor("log", 3))
-    return store
-
-
-async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Databases, tmp_path: Path) -> None:
-    before = await filled(databases.url())
-    header, endpoints = await backup(databases.url(), tmp_path / "file", LATER)
-    assert (header.store, header.sequence, endpoints) == (before.id, 5, 3)
-    restored = await restore(databases.url("other"), tmp_path / "file", LATER)
-    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
-    async with store.serving():
-        assert store.id == restored.store != before.id
-        assert store.cursor is None
-        heads = {head.endpoint: head for head in store.heads()}
-        for old in before.heads():
-            new = heads[old.endpoint]
-            assert new.version >= LATER > old.version
-            assert new.sequence > before.changes.sequence
-            assert new._replace(sequence=0, version=0, changed_ms=0) == old._replace(
-                sequence=0, version=0, changed_ms=0
-            )
-        assert [head.endpoint for head in sorted(heads.values(), key=lambda head: head.sequence)] == [
-            "/b",
-            "/a",
-            "/gone",
-        ]
-        assert (await store.read("/a")).content == dataset("/a", 2).content
-        # What was there is history, and can be asked for.
-        assert [each.content for each in await store.versions("/a")] == [
-            dataset("/a", 2).content, dataset("/a", 2).content, dataset("/a", 1).content
-        ]  # fmt: skip
-        # An answered request is still answered; new changes follow on.
-        (answered,) = await store.put([dataset("/a", 2)], key=IdempotencyKey("k", b"\x00\xff"))
-        assert answered.version == NOW + 1
-        (accepted,) = await store.put([dataset("/a", 3)])
-        assert accepted.version > heads["/a"].version
-        assert store.changes.sequence == 9
-
-
-async def test_a_backup_of_one_database_is_restored_into_the_other(databases: Databases, tmp_path: Path) -> None:
-    other = f"sqlite:///{tmp_path / 'lite.db'}"
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "there", LATER)
-    await restore(other, tmp_path / "there", LATER)
-    await backup(other, tmp_path / "back", LATER)
-    await restore(databases.url(), tmp_path / "back", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert (await store.read("/b")).content == dataset("/b").content
-        assert store.head("/b") is not None
-        assert [head.title for head in store.heads()] == ["", "Tität", ""]
+from tests.unit.services.data.filled import LATER, dataset, filled
 
 
 async def test_a_backup_is_one_state_while_writes_go_on(databases: Databases, tmp_path: Path) -> None:
@@ -129,19 +55,6 @@ async def test_two_backups_to_one_file_at_once_are_each_complete(databases: Data
     assert [path.name for path in tmp_path.glob("*file*")] == ["file"]
 
 
-async def test_keys_of_a_store_without_endpoints_are_not_replaced_unasked(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    store = await Store.open(databases.url("other"))
-    async with store.serving():
-        await store.transact(partial(records.add_key, key=new_key("a", "free", NOW)[0]))
-    with pytest.raises(NotEmpty, match="has 1 API keys"):
-        await restore(databases.url("other"), tmp_path / "file", LATER)
-    assert databases.rows("SELECT count(*) FROM api_keys", "other") == ["1"]
-    await restore(databases.url("other"), tmp_path / "file", LATER, replace=True)
-    assert databases.rows("SELECT count(*) FROM api_keys", "other") == ["0"]
-
-
 async def test_a_backup_follows_no_name_that_somebody_else_has_put_there(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     (tmp_path / "theirs").touch()
@@ -178,49 +91,6 @@ async def test_a_store_of_a_later_release_is_not_saved_in_part(databases: Databa
     assert not (tmp_path / "file").exists()
 
 
-async def test_a_restore_under_a_running_service_is_refused(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        with pytest.raises(StoreInUse):
-            await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-        assert store.id == check(tmp_path / "file").store
-
-
-async def test_versions_are_greater_than_those_that_are_replaced(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    ahead = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER * 2))
-    async with ahead.serving():
-        (newest,) = await ahead.put([dataset("/a", 9)])
-    with pytest.raises(NotEmpty, match="has 3 endpoints: say --replace"):
-        await restore(databases.url(), tmp_path / "file", LATER)
-    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
-    async with store.serving():
-        assert min(head.version for head in store.heads()) > newest.version
-        assert (await store.read("/a")).content == dataset("/a", 2).content
-    restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True, least_version=LATER * 9)
-    assert restored.version == LATER * 9 + 1
-
-
-async def test_a_backup_of_an_earlier_release_is_brought_to_this_one(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    database = database_at(databases.url(), 5)
-    await database.claim()
-    async with database.writing() as connection:
-        await connection.run_sync(downgrade, "0002")
-        await connection.commit()
-    await database.close()
-    header, _ = await backup(databases.url(), tmp_path / "file", LATER)
-    assert header.revision == "0002"
-    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert (await store.read("/a")).content == dataset("/a", 2).content
-
-
 def _damaged(content: bytes) -> bytes:
     """A file whose compressed data begins with a block of a kind that there is not."""
     header = 10
@@ -253,21 +123,6 @@ async def test_a_file_that_is_not_all_of_a_backup_changes_nothing(databases: Dat
             await restore(databases.url(), tmp_path / name, LATER, replace=True)
     with pytest.raises(BadBackup, match="no such file"):
         await restore(databases.url(), tmp_path / "nowhere", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert len(store.heads()) == 3
-
-
-async def test_a_backup_of_a_later_release_changes_nothing(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    lines = gzip.decompress((tmp_path / "file").read_bytes()).splitlines(keepends=True)
-    lines[0] = lines[0].replace(b'"revision":"', b'"revision":"9')
-    end = orjson.loads(lines.pop())
-    end["digest"] = blake2b(b"".join(lines), digest_size=16).hexdigest()
-    (tmp_path / "file").write_bytes(gzip.compress(b"".join([*lines, orjson.dumps(end)])))
-    with pytest.raises(DataError, match="of a later release"):
-        await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url())
     async with store.serving():
         assert len(store.heads()) == 3

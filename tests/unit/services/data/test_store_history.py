@@ -10,9 +10,12 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import Gone, NotKept, Unknown
-from services.data.store import HistoryLimits, Store, StoreLimits, WriterLimits, history, writer
+from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, history, upkeep
 from services.data.store.history import BATCH, OVERDUE, SLACK, Retention
-from services.data.store.plan import Write
+from services.data.store.plan import Plan, Write
+from services.data.store.queue import MAX_GROUP
+from services.data.store.state import Head
+from services.data.store.upkeep import Upkeep
 from tests.support.databases import Databases
 from tests.unit.services.data.conftest import Rest
 
@@ -111,7 +114,7 @@ async def test_without_history_nothing_is_written_to_it(databases: Databases) ->
 async def test_what_is_too_old_is_not_shown_and_then_deleted(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "FORGET_EVERY", 0)
+    monkeypatch.setattr(upkeep, "FORGET_EVERY", 0)
     clock = ManualClock()
     store = await open_store(databases, clock, days=1)
     async with store.serving():
@@ -124,8 +127,24 @@ async def test_what_is_too_old_is_not_shown_and_then_deleted(
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
 
 
+async def test_what_is_not_shown_any_more_is_not_served_either(databases: Databases) -> None:
+    clock = ManualClock()
+    store = await open_store(databases, clock, versions=3, days=1)
+    async with store.serving():
+        versions = [(await store.put([dataset(value)]))[0].version for value in range(5)]
+        assert databases.rows("SELECT count(*) FROM history") == ["4"]
+        for too_many in versions[:2]:
+            with pytest.raises(NotKept):
+                await store.read_version("/a", too_many)
+        assert (await store.read_version("/a", versions[2])).content == dataset(2).content
+        clock.advance(25 * 3600)
+        with pytest.raises(NotKept):
+            await store.read_version("/a", versions[2])
+        assert (await store.read_version("/a", versions[4])).content == dataset(4).content
+
+
 async def test_what_is_too_old_is_deleted_as_fast_as_versions_come(databases: Databases) -> None:
-    clock, names = ManualClock(), [f"/{number}" for number in range(writer.MAX_GROUP)]
+    clock, names = ManualClock(), [f"/{number}" for number in range(MAX_GROUP)]
     store = await open_store(databases, clock, versions=1000, days=1)
     async with store.serving():
         for value in range(12):
@@ -186,6 +205,13 @@ def test_retention_takes_over_what_was_counted_at_the_start() -> None:
     assert len(Retention(HistoryLimits(), counts).due()) == 4 * BATCH
 
 
+def test_versions_whose_commit_was_not_answered_are_counted_too() -> None:
+    retention = Retention(HistoryLimits(versions=3), {"/a": 2 + OVERDUE - 1})
+    lost = Head("/a", 7, 7, 0, 0, "MW", "PT1H", "", "", b"")
+    Upkeep(HistoryLimits(versions=3), 10, retention).committed(Plan(7, 7), [], [lost])
+    assert retention.due() == ["/a"]
+
+
 def one(*values: float | None) -> dict[str, object]:
     points = [{"time": f"2026-01-01T{hour:02d}:00:00Z", "value": value} for hour, value in enumerate(values)]
     return {"unit": "MW", "resolution": "PT1H", "points": points}
@@ -211,6 +237,21 @@ async def test_the_history_says_how_versions_differ(rest: Rest) -> None:
     assert changed.status_code == 200
 
 
+async def test_a_list_of_which_versions_have_become_too_old_is_another_one(rest: Rest) -> None:
+    for value in (1, 2, 3):
+        rest.clock.advance(24 * 3600)
+        await rest.writer.put("/v1/data/a", json=one(value))
+    known = await rest.reader.get("/v1/history/a")
+    assert len(known.json()["versions"]) == 3
+    condition = {"If-None-Match": known.headers["etag"]}
+    assert (await rest.reader.get("/v1/history/a", headers=condition)).status_code == 304
+    rest.clock.advance(5.5 * 24 * 3600)
+    fewer = await rest.reader.get("/v1/history/a", headers=condition)
+    assert len(fewer.json()["versions"]) == 2
+    oldest = known.json()["versions"][-1]["version"]
+    assert refused(await rest.reader.get(f"/v1/data/a?version={oldest}")) == (404, "version_not_kept")
+
+
 async def test_an_old_version_is_served_in_both_forms(rest: Rest) -> None:
     (first, second) = [(await rest.writer.put("/v1/data/a", json=one(value))).json()["version"] for value in (1, 2)]
     old = await rest.reader.get("/v1/data/a", params={"version": first})
@@ -225,6 +266,22 @@ async def test_an_old_version_is_served_in_both_forms(rest: Rest) -> None:
     deleted = (await rest.writer.delete("/v1/data/a")).json()["version"]
     assert (await rest.reader.get("/v1/data/a", params={"version": deleted})).status_code == 410
     assert (await rest.reader.get("/v1/data/a", params={"version": second})).json()["points"][0]["value"] == 2
+
+
+async def test_a_version_that_is_replaced_while_it_is_read_is_still_the_one_that_was_asked_for(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = (await rest.writer.put("/v1/data/a", json=one(1))).json()["version"]
+    read = rest.store.read
+
+    async def late(endpoint: str) -> Stored:
+        monkeypatch.undo()
+        await rest.writer.put("/v1/data/a", json=one(2))
+        return await read(endpoint)
+
+    monkeypatch.setattr(rest.store, "read", late)
+    answer = (await rest.reader.get("/v1/data/a", params={"version": first})).json()
+    assert (answer["version"], answer["points"][0]["value"]) == (first, 1)
 
 
 def refused(answer: httpx.Response) -> tuple[int, str]:

@@ -10,8 +10,10 @@ import pytest
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, Unavailable
 from services.data.store import Store, writer
-from services.data.store.backup import backup, restore
-from services.data.store.mark import Mark, MarkFile
+from services.data.store.backup import backup
+from services.data.store.mark import Mark, MarkFile, MarkKeeper
+from services.data.store.restore import restore
+from services.data.store.state import State
 from tests.support.databases import Databases
 
 
@@ -97,3 +99,12 @@ def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
         (tmp_path / "mark").write_bytes(damage)
         assert file.read() is None
     MarkFile(tmp_path / "no" / "directory").write(Mark("id", 7, 9))
+
+
+def test_a_mark_that_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
+    state = State()
+    keeper = MarkKeeper(MarkFile(tmp_path / "later" / "mark"), "id", state)
+    keeper.write()
+    (tmp_path / "later").mkdir()
+    keeper.write()
+    assert MarkFile(tmp_path / "later" / "mark").read() == Mark("id", 0, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
-from services.data.access import access as module
+from services.data.access import addresses
 from services.data.access import keys as keys_module
 from services.data.access.access import Access
 from services.data.access.ledger import MAX_BATCH, Ledger
@@ -265,7 +265,7 @@ async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path
 
 
 async def test_many_addresses_are_forgotten_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_ADDRESSES", 2)
+    monkeypatch.setattr(addresses, "MAX_ADDRESSES", 2)
     plan = Plan("anonymous", 1)
     world = World(tmp_path, (plan,))
     await world.begin()

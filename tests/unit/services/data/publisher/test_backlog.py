@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change
-from services.data.publisher.backlog import Backlog, Lane
+from services.data.publisher.backlog import Backlog
+from services.data.publisher.lane import Lane
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2

@@ -1,0 +1,135 @@
+"""What is committed, read: the current dataset of an endpoint, its versions that are kept, and each of these."""
+
+from typing import Any, Final
+
+from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
+
+from diem.process.clock import Clock
+from services.data.errors import Gone, NotKept, Unavailable, Unknown
+from services.data.store.cache import Cache, Stored
+from services.data.store.database import ERRORS, Database
+from services.data.store.history import HistoryLimits, Kept
+from services.data.store.plan import Plan
+from services.data.store.state import State
+from services.data.store.tables import ENDPOINTS, HISTORY
+
+_READ: Final = select(ENDPOINTS.c.version, ENDPOINTS.c.changed_ms, ENDPOINTS.c.content, ENDPOINTS.c.kind)
+_VERSIONS: Final = [
+    select(*(table.c[name] for name in Kept._fields)).where(table.c.endpoint == bindparam("name"))
+    for table in (ENDPOINTS, HISTORY)
+]
+
+
+def _kept(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
+    """The versions that are kept, newest first; what is deleted later than it may be is not among them."""
+    # One statement, so that a change meanwhile makes no version be missed.
+    listed = union_all(current, old.where(HISTORY.c.changed_ms >= bindparam("oldest")))
+    return listed.order_by(desc("version")).limit(bindparam("at_most"))
+
+
+_HISTORY: Final = _kept(*_VERSIONS)
+_LISTED: Final = _kept(*(each.with_only_columns(each.selected_columns.version) for each in _VERSIONS)).subquery()
+_COUNT: Final = select(func.count()).select_from(_LISTED)
+_VERSION: Final = union_all(
+    _VERSIONS[0].where(ENDPOINTS.c.version == bindparam("wanted")),
+    _VERSIONS[1].where(HISTORY.c.version == bindparam("wanted"), HISTORY.c.version.in_(select(_LISTED.c.version))),
+)
+
+
+class Reads:
+    """Reads from the database what is not in the cache, and keeps the cache as new as what was committed."""
+
+    def __init__(
+        self, database: Database, state: State, clock: Clock, *, history: HistoryLimits, cache_bytes: int
+    ) -> None:
+        self._database = database
+        self._heads = state.heads
+        self._clock = clock
+        self._history = history
+        self._cache = Cache(cache_bytes)
+
+    async def current(self, endpoint: str) -> Stored:
+        """The dataset of an endpoint: at least the version that its head has.
+
+        Raises:
+            Unknown, Gone: there is none.
+            Unavailable: the database cannot be read.
+        """
+        head = self._heads.get(endpoint)
+        if head is None:
+            raise Unknown(endpoint)
+        if head.gone:
+            raise Gone(endpoint, head.version)
+        cached = self._cache.get(endpoint)
+        if cached is not None and cached.version >= head.version:
+            return cached
+        try:
+            async with self._database.reading() as connection:
+                found = await connection.execute(_READ.where(ENDPOINTS.c.endpoint == endpoint))
+                version, changed_ms, content, kind = found.one()
+        except ERRORS as error:
+            raise Unavailable("the store cannot be read now") from error
+        if kind:
+            raise Gone(endpoint, version)
+        stored = Stored(version, changed_ms, content)
+        self._cache.put(endpoint, stored)
+        return stored
+
+    async def versions(self, endpoint: str) -> list[Kept]:
+        """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
+
+        Raises:
+            Unknown: there never was such an endpoint.
+            Unavailable: the database cannot be read.
+        """
+        if self._heads.get(endpoint) is None:
+            raise Unknown(endpoint)
+        return [Kept._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
+
+    async def count(self, endpoint: str) -> int:
+        """How many versions of an endpoint :meth:`versions` has.
+
+        Raises:
+            Unavailable: the database cannot be read.
+        """
+        ((count,),) = await self._rows(_COUNT, {"name": endpoint, **self._limits()})
+        return int(count)
+
+    async def version(self, endpoint: str, version: int) -> Stored:
+        """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
+
+        Raises:
+            Unknown, NotKept: there is no such endpoint, or not this version of it.
+            Gone: this version is a deletion.
+            Unavailable: the database cannot be read.
+        """
+        if self._heads.get(endpoint) is None:
+            raise Unknown(endpoint)
+        rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
+        if not rows:
+            raise NotKept(endpoint, version)
+        kept = Kept._make(rows[0])
+        if kept.kind:
+            raise Gone(endpoint, version)
+        return Stored(version, kept.changed_ms, kept.content)
+
+    def _limits(self) -> dict[str, int]:
+        return {"oldest": self._history.oldest_ms(self._clock.wall_ms()), "at_most": self._history.versions}
+
+    async def _rows(self, statement: CompoundSelect[Any] | Select[Any], parameters: dict[str, Any]) -> list[Row[Any]]:
+        try:
+            async with self._database.reading() as connection:
+                return list(await connection.execute(statement, parameters))
+        except ERRORS as error:
+            raise Unavailable("the store cannot be read now") from error
+
+    def committed(self, planned: Plan) -> None:
+        """Take over what was committed."""
+        # Only what somebody reads: a cache of everything that is written would push out what is wanted.
+        for endpoint, head in planned.heads.items():
+            if endpoint not in self._cache:
+                continue
+            if head.gone:
+                self._cache.drop(endpoint)
+            else:
+                self._cache.put(endpoint, Stored(head.version, head.changed_ms, planned.contents[endpoint]))

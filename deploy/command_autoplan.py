@@ -8,15 +8,18 @@ from typing import Annotated, Final
 import typer
 
 from deploy.command_options import StateDirOption
-from deploy.command_plan import KeyOption, MetadataOption
 from deploy.plans.asked import share
 from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.loop import FAILED, Journal, Policy, decide, pause
+from deploy.plans.journal import Journal
+from deploy.plans.loop import FAILED, Policy, decide, pause
+from deploy.plans.reached import KeyOption, MetadataOption
+from deploy.plans.recorded import NEEDED_MS, remove_old
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
 from metadata.jobs.warehouse import Warehouse
+from metadata.statistics.rules import DAY_MS
 from metadata.statistics.window import parse_span
 
 DRAIN_S: Final = 30.0
@@ -49,6 +52,10 @@ def autoplan_command(
     spark: Annotated[
         bool | None, typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if it is here.")
     ] = None,
+    keep_days: Annotated[
+        int,
+        typer.Option(min=0, help="Without Spark: files that were read are kept so long, and as long as they matter."),
+    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
@@ -58,7 +65,7 @@ def autoplan_command(
     state, period = StateDir(state_dir), parse_span(every) / 1000
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         share(text, option)
-    parse_span(window)
+    length = parse_span(window)
     pipeline, learning = learning_of(state, window, traffic, spark=spark)
     where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
     policy = Policy(
@@ -87,6 +94,9 @@ def autoplan_command(
             taken = time.monotonic() - started
             journal.note(decision, taken)
             failed = decision.what == FAILED
+            if not failed and pipeline is None and traffic is None:
+                # With one, what is read is removed by it.
+                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, length + NEEDED_MS))
             if once:
                 return
             await pause(life.stopping, max(0.0, period - taken))

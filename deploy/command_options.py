@@ -9,6 +9,8 @@ import typer
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 
+EXIT_NOTHING: Final = 3
+"""There is no traffic to learn from: nothing has failed, and nothing could be done."""
 EXIT_INTERRUPTED: Final = 130
 StateDirOption = Annotated[
     Path, typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.")

@@ -11,12 +11,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from deploy.command_kafka import NoCluster, found, takes_kafka
-from deploy.command_options import StateDirOption
+from deploy.command_options import EXIT_NOTHING, StateDirOption
 from deploy.command_usage import usage_command
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import log
 from metadata.jobs.sources import FileSource, KafkaSource
+from metadata.jobs.windows import NoTraffic
 from metadata.statistics.window import Window, parse_span, parse_time
 
 DEFAULT_WINDOW: Final = "1h"
@@ -78,6 +79,9 @@ def run_command(
     reading = None if chosen is None else pipeline.Reading(chosen, remove, every if follow else None)
     try:
         pipeline.run(pipeline.warehouse(state.path), reading, wanted, Terminal(), memory=memory, cores=cores)
+    except NoTraffic as error:
+        log.fail(str(error))
+        return EXIT_NOTHING
     except KeyboardInterrupt:
         if not follow:
             raise

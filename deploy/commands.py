@@ -5,12 +5,14 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from deploy import (
+    command_apply,
     command_autoplan,
     command_backup,
     command_data,
     command_keys,
     command_pipeline,
     command_plan,
+    command_status,
     command_up,
 )
 from deploy import run as processes
@@ -61,6 +63,7 @@ def root(
 
 
 command_up.register(cli)
+command_status.register(cli)
 
 
 @cli.command()
@@ -77,6 +80,7 @@ command_keys.register(cli)
 check_commands.register(cli)
 command_pipeline.register(cli)
 command_plan.register(cli)
+command_apply.register(cli)
 command_autoplan.register(cli)
 
 

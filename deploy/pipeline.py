@@ -22,6 +22,7 @@ from metadata.jobs.scratch import scratch_folder
 from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
 from metadata.jobs.sources import FileSource, KafkaSource
 from metadata.jobs.warehouse import Warehouse
+from metadata.statistics.figures import warning_of_twins
 from metadata.statistics.window import Window
 
 FOLDER: Final = "traffic"
@@ -178,6 +179,8 @@ def _say_statistics(folder: Path, terminal: Terminal) -> None:
     terminal.say(f"statistics from {read['from']} to {read['to']}: {folder}")
     counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
     terminal.say("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
+    if twins := int(read["twins"]):
+        terminal.warn(warning_of_twins(twins))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from deploy import control, pairs
-from deploy.childlog import ChildLog
 from deploy.control import Refused
 from deploy.describe import describe
 from deploy.launch import Misconfigured, NotStarted, child_environment
@@ -16,19 +15,18 @@ from deploy.scale import Scaler
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Topology
+from deploy.voices import Voices
 from diem.process.auth import SharedKey
+from diem.process.child import Event, Spec
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
-from diem.process.limits import TokenBucket
-from diem.process.supervisor import Event, Spec, Supervisor
+from diem.process.supervisor import Supervisor
 
 READY_WITHIN_S: Final = 60.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 MAX_EARLY_DEATHS: Final = 3
 """A process that dies this often before it was ever ready will not become ready."""
-LOG_LINES_PER_S: Final = 0.2
-LOG_LINES_BURST: Final = 5.0
 KAFKA_STARTS_S: Final = 5.0
 """A broker takes this long at its first start, and its topics; until then all others say that they wait."""
 FIRST_WORDS_S: Final = 5.0
@@ -46,10 +44,8 @@ class Up:
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
         self._planned = {p.name: p for p in topology.processes}
-        self._logs = {p.name: ChildLog(state.log_of(p.name)) for p in topology.processes}
-        self._voices = {p.name: TokenBucket(LOG_LINES_PER_S, LOG_LINES_BURST) for p in topology.processes}
-        self._early_deaths = dict.fromkeys(self._logs, 0)
-        self._quiet_until = dict.fromkeys(self._logs, 0.0)
+        self._voices = Voices(self._planned, state, terminal, self._clock)
+        self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
         self._told_late = False
         self._fault: NotStarted | None = None
@@ -124,7 +120,7 @@ class Up:
             case "died":
                 self._on_death(event)
                 # Now, not at its start: a child may have spoken before we hear that it has started.
-                self._logs[event.name].begin()
+                self._voices.begin(event.name)
             case "failed":
                 reason = self._reason(event)
                 if self._up:
@@ -149,8 +145,7 @@ class Up:
         code = event.code or 0
         if code < 0:
             return f"killed by {_signal_name(-code)}"
-        self._logs[event.name].poll()
-        told = self._logs[event.name].last
+        told = self._voices.last_word(event.name)
         return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
 
     def _not_started(self, name: str, reason: str, kind: type[NotStarted]) -> NotStarted:
@@ -163,13 +158,13 @@ class Up:
             return
         self._told_late = True
         for process in waiting:
-            if told := self._logs[process.name].last:
+            if told := self._voices.last(process.name):
                 self._terminal.warn(f"{process.name} is not ready yet: {told}")
 
     def _not_ready(self, waiting: list[Planned]) -> NotStarted:
         # The one that says what it lacks; others may only be waiting for it.
-        named = next((process for process in waiting if self._logs[process.name].last), waiting[0])
-        told = self._logs[named.name].last
+        named = next((process for process in waiting if self._voices.last(process.name)), waiting[0])
+        told = self._voices.last(named.name)
         return self._not_started(named.name, "it does not become ready" + (f": {told}" if told else ""), NotStarted)
 
     async def _tell_recovered(self, probe: Probe) -> None:
@@ -180,13 +175,8 @@ class Up:
                 self._terminal.say(f"{name} is ready again")
 
     def _follow_logs(self) -> None:
-        now = self._clock.monotonic()
         # At the start each waits for others, and says so: that is worth a line only when it takes long.
-        late = self._up or self._told_late
-        for name, log in self._logs.items():
-            for line in log.poll():
-                if late and now > self._quiet_until[name] and self._voices[name].take(now):
-                    self._terminal.warn(f"{name}: {line}")
+        self._voices.follow(aloud=self._up or self._told_late)
 
     def _spec(self, process: Planned) -> Spec:
         env = child_environment(os.environ) | dict(process.env)
@@ -218,8 +208,7 @@ class Up:
             raise Refused("it is not up yet")
         answer = self._scaler.ask(request.get("servers"))
         running = {status.name for status in self._supervisor.status()}
-        quiet_until = self._clock.monotonic() + FIRST_WORDS_S
-        self._quiet_until |= dict.fromkeys(set(answer["processes"]) - running, quiet_until)
+        self._voices.hush(set(answer["processes"]) - running, FIRST_WORDS_S)
         self._write_processes()
         return answer
 

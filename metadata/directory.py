@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from diem.protocol.assignment import Clone, Snapshot
+from diem.protocol.assignment import REBALANCING, Clone, Snapshot
 from diem.protocol.partition_map import HOT, PartitionMap
 from metadata.groups import Group
 
@@ -38,11 +38,12 @@ class Directory:
     def unowned(self, map_: PartitionMap) -> str | None:
         """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing.
 
-        Of a clone whose group was not read yet, that is not known.
+        Of a clone whose group was not read yet, or rebalances and was never read while it did not, that is not known.
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
         for number, group in self.groups.items():
-            if targets and group.answered is None:
+            never = not group.clone.owners and group.clone.state == REBALANCING
+            if targets and (group.answered is None or never):
                 return f"Kafka to say who is in clone {number}"
             missing = sorted(targets - group.clone.owners.keys())
             if group.clone.owners and missing:

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
+import orjson
 import structlog
 
 from diem.process.auth import SharedKey
@@ -72,7 +73,7 @@ class Loads:
                 if address is None:
                     return None
                 answer = await http.get(f"http://{address}/status", headers={"Authorization": self._key.header})
-                clients = answer.json()["clients"]
+                clients = orjson.loads(answer.content)["clients"]
         except (OSError, TimeoutError, ValueError, LookupError, TypeError, httpx.HTTPError, httpx.InvalidURL):
             return None
         return clients if type(clients) is int else None

@@ -30,7 +30,8 @@ from metadata.plans.moves import Moves
 from metadata.public import Public
 from metadata.report import Report
 from metadata.settings import Settings
-from metadata.watching import Watch, Watching
+from metadata.watch import Watch
+from metadata.watching import Watching
 
 RETRY: Final = "retry=5000"
 """Over so many milliseconds watchers come back after a restart."""

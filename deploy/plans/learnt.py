@@ -1,29 +1,22 @@
 """What plans are learnt from: the statistics of the pipeline, or recorded traffic itself where there is little."""
 
 import importlib.util
-import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deploy.plans.asked import Asked
+from deploy.plans.recorded import NothingLearnt, read_recorded
 from deploy.terminal import Terminal
-from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
-from diem.protocol.traffic import BadEvent
-from metadata.jobs.sources import PATTERN
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import WINDOW_FILE, BadStatistics, all_statistics, read_window
-from metadata.statistics import judging, plain
 from metadata.statistics.window import Window, iso
 
 if TYPE_CHECKING:
     from metadata.placement.instance import Instance
 
 HOUR_MS: Final = 3_600_000
-MOST_BYTES: Final = 256 << 20
-"""Of files that are read without Spark: some minutes, and some GB of memory."""
 _NEEDED: Final = ("numpy", "scipy")
 
 
@@ -36,49 +29,6 @@ class NoPlanner(ConfigurationError):
 
     def __str__(self) -> str:
         return f"plans need {self.missing}, which is not installed: `make spark` installs what they need"
-
-
-class NothingLearnt(DiemError):
-    """There is no traffic to learn from."""
-
-    retriable = True
-
-    def __init__(self, folder: Path, hint: str) -> None:
-        self.folder = folder
-        self.hint = hint
-        super().__init__(folder, hint)
-
-    def __str__(self) -> str:
-        return f"there is no traffic yet in {self.folder}: {self.hint}"
-
-
-class TooMuch(ConfigurationError):
-    """There are too many files to read them without Spark."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder = folder
-        self.size = size
-        super().__init__(folder, size)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.folder} has {self.size >> 20} MiB, too much without Spark: `diem pipeline run`, "
-            "then plan from its statistics"
-        )
-
-
-class NotRead(DiemError):
-    """A file of traffic cannot be read; a pipeline removes those that it has read."""
-
-    retriable = True
-
-    def __init__(self, error: OSError) -> None:
-        self.file = error.filename
-        self.reason = error.strerror or str(error)
-        super().__init__(error)
-
-    def __str__(self) -> str:
-        return f"recorded traffic cannot be read: {self.file}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +47,8 @@ class Learnt:
     """What it was read from, for people."""
     for_spark: Path | None = None
     """Folder of the statistics to plan from on Spark; None: they are in `instance`."""
+    twins: int = 0
+    """Names that two processes had at once."""
 
 
 def need_planner() -> None:
@@ -163,52 +115,22 @@ def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
         int(window["sets"]),
         f"statistics in {folder}",
         folder if on_spark else None,
+        # Those of earlier releases say nothing of it.
+        int(window.get("twins", 0)),
     )
 
 
 def _of_files(folder: Path, window: Window | int) -> Learnt:
     from metadata.placement.reading import of_statistics  # noqa: PLC0415  # it needs numpy
 
-    files = sorted(folder.glob(PATTERN))
-    try:
-        size = sum(file.stat().st_size for file in files)
-        if size > MOST_BYTES:
-            raise TooMuch(folder, size)
-        arrivals = list(_arrivals(_lines(files)))
-    except OSError as error:
-        raise NotRead(error) from error
-    if not arrivals:
-        raise NothingLearnt(folder, "`diem pipeline run` reads what is in Kafka; files are complete after a minute")
-    if isinstance(window, int):
-        end = min(max(arrival.event.time for arrival in arrivals) + 1, time.time_ns() // 1_000_000)
-        window = Window(end - window, end)
-    found = plain.statistics(arrivals, window)
-    if not found.sets:
-        raise NothingLearnt(
-            folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
-        )
+    found, files = read_recorded(folder, window)
     return Learnt(
         of_statistics(found),
-        iso(window.start),
-        iso(window.end),
+        iso(found.window.start),
+        iso(found.window.end),
         found.summary.events,
         found.summary.clients,
         found.summary.sets,
-        f"{len(files)} file{'' if len(files) == 1 else 's'} in {folder}",
+        f"{files} file{'' if files == 1 else 's'} in {folder}",
+        twins=found.summary.twins,
     )
-
-
-def _lines(files: Iterable[Path]) -> Iterator[bytes]:
-    for file in files:
-        yield from file.read_bytes().split(b"\n")
-
-
-def _arrivals(lines: Iterable[bytes]) -> Iterator[plain.Arrival]:
-    """Return the events among lines, the others left out: the pipeline's table `quarantine` says why."""
-    now = time.time_ns() // 1_000_000
-    for line in lines:
-        try:
-            event = judging.judge(line, now)
-        except BadEvent:
-            continue
-        yield plain.Arrival(event, event.time)

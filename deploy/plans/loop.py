@@ -1,18 +1,16 @@
 """The closed loop: learns, plans within a budget, and applies what pays; one decision at a time, each written down."""
 
 import asyncio
-import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from deploy.command_options import EXIT_NOTHING
 from deploy.plans.shown import percent
-from deploy.statedir import BadStateDir
 from diem.errors import DiemError
+from metadata.statistics.figures import warning_of_twins
 
 APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
@@ -37,19 +35,12 @@ class Run(Protocol):
         """Run it with these arguments."""
 
 
-class AlreadyPlanning(DiemError):
-    """Another `diem autoplan` runs for the same state directory."""
-
-    def __init__(self, lock: Path) -> None:
-        self.lock = lock
-        super().__init__(lock)
-
-    def __str__(self) -> str:
-        return f"another `diem autoplan` runs here (it holds {self.lock})"
-
-
 class StepFailed(DiemError):
     """A command did not do it; the text is what it said."""
+
+
+class NothingToLearn(StepFailed):
+    """A command found no traffic, or no clients in its window."""
 
 
 class Decision(NamedTuple):
@@ -96,6 +87,8 @@ async def decide(run: Run, policy: Policy) -> Decision:
             return Decision(WOULD_APPLY, why, name, figures)
         await _step(run, "apply", planned["file"], "--yes", *policy.where)
         return Decision(APPLIED, why, name, figures)
+    except NothingToLearn as error:
+        return Decision(NOTHING, str(error))
     except StepFailed as error:
         return Decision(FAILED, str(error))
 
@@ -103,7 +96,8 @@ async def decide(run: Run, policy: Policy) -> Decision:
 def is_old(window: Mapping[str, str], now: datetime) -> bool:
     """Whether a window (`from`, `to`, ISO 8601) ended longer ago than it lasted, and than recording and planning take.
 
-    It ends with the last event, and servers record something every minute: since then nothing is recorded.
+    It ends with the last event, and a server that has clients records something every minute: since then there were
+    none, or nothing is recorded.
     """
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
     return now - end > max(end - start, SOON)
@@ -114,7 +108,8 @@ async def _step(run: Run, *arguments: str) -> str:
     if ran.code != 0:
         # A command says in its last line why it ends.
         said = [line.removeprefix("diem: ") for line in ran.err.splitlines() if line.strip()]
-        raise StepFailed(f"diem {arguments[0]}: {said[-1] if said else f'exit {ran.code}'}")
+        failed = NothingToLearn if ran.code == EXIT_NOTHING else StepFailed
+        raise failed(f"diem {arguments[0]}: {said[-1] if said else f'exit {ran.code}'}")
     return ran.out
 
 
@@ -142,6 +137,7 @@ def figures_of(planned: dict[str, Any]) -> dict[str, Any]:
         "subscriptions_moved": report["moves"]["subscriptions"],
         "endpoints_moved": report["moves"]["endpoints"],
         "saves_us_per_s": report["saves_us_per_s"],
+        "twins": planned["twins"],
     }
 
 
@@ -155,47 +151,8 @@ def _figures(figures: dict[str, Any] | None) -> str:
             f"S = {count}: fan-out {now['fan_out']:.2f} -> {then['fan_out']:.2f}, "
             f"load {now['max_over_mean_load']:.3f} -> {then['max_over_mean_load']:.3f}"
         )
-    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions)"
-
-
-class Journal:
-    """The decisions, one JSON object a line, and who may make them. `folder` is a state directory."""
-
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.file = folder / "autoplan.jsonl"
-        self._lock = folder / "autoplan.lock"
-        self._say = say
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder against others; it is free again when this process ends in any way.
-
-        Raises:
-            AlreadyPlanning: another one holds it.
-            BadStateDir: it cannot be written.
-        """
-        try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened = self._lock.open("w")
-        except OSError as error:
-            raise BadStateDir(self.file.parent, error.strerror or str(error)) from error
-        with opened as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyPlanning(self._lock) from None
-            yield
-
-    def note(self, decision: Decision, seconds: float) -> None:
-        """Say a decision, and write it down; that this cannot be done is said, and no reason to end."""
-        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        self._say(f"{at}  {decision.line()}")
-        entry = {"at": at, **decision._asdict(), "seconds": round(seconds, 1)}
-        try:
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            self._say(f"{self.file} was not written: {error.strerror or error}")
+    twins = f"; {warning_of_twins(figures['twins'])}" if figures["twins"] else ""
+    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{twins})"
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:

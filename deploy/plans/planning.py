@@ -14,6 +14,7 @@ from deploy.terminal import Terminal
 from diem.process.faults import ConfigurationError
 from diem.protocol.assignment import Snapshot
 from metadata.plans.plan import encode
+from metadata.statistics.figures import warning_of_twins
 
 if TYPE_CHECKING:
     from deploy.plans.made import Made
@@ -47,6 +48,8 @@ class Planning:
         learnt = self._learnt = learn(self._asked, self._terminal)
         said = f"{learnt.events:,} events of {shown.amount(learnt.clients, 'client')}, {learnt.start} to {learnt.end}"
         self._terminal.say(f"{said} ({learnt.source})")
+        if learnt.twins:
+            self._terminal.warn(warning_of_twins(learnt.twins))
 
     def make(self, system: System, now: Snapshot) -> "Made":
         """Make the plan. Raises what `deploy.plans.made.make` does."""
@@ -105,6 +108,7 @@ class Planning:
             "window": made.plan.window,
             "events": learnt.events,
             "clients": learnt.clients,
+            "twins": learnt.twins,
             "servers": list(made.plan.servers),
             "partitions": made.plan.partitions,
             "report": made.plan.report,

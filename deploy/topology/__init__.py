@@ -1,21 +1,8 @@
 """Which processes a scaling mode has, and what each is told of the others; pure (docs/protocol.md section 7)."""
 
 from deploy.topology.compose import Programs, compose, overridden
-from deploy.topology.model import (
-    HOST,
-    BadTopology,
-    KafkaOptions,
-    Mode,
-    Options,
-    Planned,
-    Ports,
-    ProxyMode,
-    Readiness,
-    Slot,
-    Stage,
-    Topology,
-    Traffic,
-)
+from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Stage, Topology
+from deploy.topology.options import BadTopology, KafkaOptions, Mode, Options, ProxyMode, Traffic
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
 from deploy.topology.settings import check_settings, parse_settings
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploy.topology import environment
-from deploy.topology.model import HOST, Mode, Options, Planned, Ports, Readiness, Slot, Topology
+from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
+from deploy.topology.options import Mode, Options
 from deploy.topology.settings import check_settings
 from deploy.topology.slots import sizes_of, slots
 

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping
 
-from deploy.topology.model import HOST, Mode, Options, Ports, ProxyMode, Slot, Traffic
+from deploy.topology.model import HOST, Ports, Slot
+from deploy.topology.options import Mode, Options, ProxyMode, Traffic
 from diem.links import local
 
 _OURS = ["127.0.0.1/32"]

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from deploy.topology.model import HOST, SCALED, BadTopology, Ports, Slot
+from deploy.topology.model import HOST, SCALED, Ports, Slot
+from deploy.topology.options import BadTopology
 from diem.process.listeners import PortTaken
 
 PORT_STEP: Final = 20

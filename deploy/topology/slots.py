@@ -2,7 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from deploy.topology.model import BadTopology, Mode, Options, Slot, Stage, Traffic
+from deploy.topology.model import Slot, Stage
+from deploy.topology.options import BadTopology, Mode, Options, Traffic
 
 MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8

@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from diem.traffic.leftover import complete
 from diem.traffic.sink import NotWritten
 
 FOLDER: Final = "in"
 FILE_BYTES: Final = 8 << 20
 FILE_SECONDS: Final = 60.0
-BLOCK: Final = 64 * 1024
 
 
 class NoRoom(OSError):
@@ -120,7 +120,7 @@ class Files:
         if self._folder.is_dir():
             for path in sorted(self._folder.iterdir()):
                 if form.fullmatch(path.name):
-                    _complete(path)
+                    complete(path)
 
     @property
     def _is_done(self) -> bool:
@@ -195,25 +195,3 @@ def _used(folder: Path) -> int:
             with suppress(FileNotFoundError):  # a reader has just removed it
                 used += entry.stat(follow_symlinks=False).st_size
     return used
-
-
-def _complete(path: Path) -> None:
-    with suppress(FileNotFoundError), path.open("r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # its process lives
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - BLOCK)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        file.truncate(end)
-        if end:
-            path.rename(path.with_name(path.name.removeprefix(".")))
-        else:
-            path.unlink()

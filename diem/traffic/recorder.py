@@ -55,6 +55,7 @@ class Visit:
     def ended(self) -> None:
         """It is gone."""
         self._recorder.put(Type.DISCONNECT, self)
+        self._recorder.connections -= 1
 
 
 class Recorder:
@@ -91,6 +92,10 @@ class Recorder:
         """The reason of what is lost now."""
         self.queued = 0
         """Events that were not given out yet."""
+        self.connections = 0
+        """Of clients, that are there now."""
+        self._idle = False
+        """Nothing has happened since the last count; a new life is to be heard of once in any case."""
         self._salt = salt
         self._wall_ms = wall_ms
         self._tally = tally
@@ -107,6 +112,7 @@ class Recorder:
         """A client has connected; without a name of its own every connection is another client."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
         visit = Visit(self, self._salt.digest(identity)[:8], connection)
+        self.connections += 1
         self.put(Type.CONNECT, visit)
         return visit
 
@@ -116,21 +122,29 @@ class Recorder:
             for start in range(0, len(endpoints), MAX_NAMES):
                 self.put(type_, visit, endpoints[start : start + MAX_NAMES])
             return
+        self._idle = False
         size = EVENT_BYTES + NAME_BYTES * len(endpoints) + sum(map(len, endpoints))
         self._offer(_Item(type_, self._wall_ms(), visit, tuple(endpoints), 0, None, 1, size))
 
     def count(self) -> None:
-        """Take what was counted since the last time; also when it is nothing, for that shows that we are here."""
+        """Take what was counted since the last time.
+
+        Nothing is taken down, too, while there are clients: it shows that they are here. Without any, one is the last,
+        so that a process that nobody uses makes no file (docs/traffic.md section 1).
+        """
         until = self._wall_ms()
         if until <= self._since:
             # The wall clock was set back: what is counted belongs to the interval that begins now.
             self._since = until
             return
         counted = self._tally.swap()
+        since, self._since = self._since, until
+        idle, self._idle = self._idle, not (counted or self.connections)
+        if idle and self._idle:
+            return
         events = math.ceil(len(counted) / MAX_COUNTED) or 1
         size = EVENT_BYTES + COUNTED_BYTES * len(counted)
-        self._offer(_Item(Type.COUNTS, until, None, (), self._since, counted, events, size))
-        self._since = until
+        self._offer(_Item(Type.COUNTS, until, None, (), since, counted, events, size))
 
     def next(self) -> bytes | None:
         """The oldest event, encoded; None when nothing waits."""

@@ -1,4 +1,4 @@
-"""Where large instances are: their sets in blocks that stay with Spark, the functions of blocks.py in its tasks."""
+"""Where large instances are: their sets in blocks that stay with Spark, which computes over each in a task."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.jobs.blockfiles import Arrays, BlockFiles
 from metadata.jobs.sets import SETS
-from metadata.placement import blocks
+from metadata.placement import blocks, fanout, graph
 from metadata.placement.backend import FEW
 from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
@@ -35,15 +35,15 @@ class SparkBackend:
 
     def fan_out(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(partial(blocks.fan_out, part=part, k=k), np.zeros(k + 1, np.int64))
+        return self._sum(partial(fanout.fan_out, part=part, k=k), np.zeros(k + 1, np.int64))
 
     def needed(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(partial(blocks.needed, load=load, most=most), np.zeros(2, np.int64))
+        return self._sum(partial(fanout.needed, load=load, most=most), np.zeros(2, np.int64))
 
     def lonely(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(partial(blocks.lonely, part=part, k=k), np.zeros(self.endpoints, np.int64))
+        return self._sum(partial(fanout.lonely, part=part, k=k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
@@ -55,18 +55,18 @@ class SparkBackend:
             for rows, added in self._files.map(change, SETS, _INDEX):
                 total[rows] += added
         else:
-            run = partial(blocks.affinity, part=part, k=k, sharpness=sharpness)
+            run = partial(fanout.affinity, part=part, k=k, sharpness=sharpness)
             total = self._sum(run, np.zeros((part.size, k)))
         self._last[k, sharpness] = part.copy(), total
         return total
 
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""
-        self._files.derive(_LEVEL, partial(_of_block, partial(blocks.regrouped, group=group)), SETS)
+        self._files.derive(_LEVEL, partial(_of_block, partial(fanout.regrouped, group=group)), SETS)
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
-        return self._sum(partial(blocks.gains, side=side), np.zeros(side.size), of=_LEVEL)
+        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), of=_LEVEL)
 
     def end_levels(self) -> None:
         """See :class:`Backend`."""
@@ -74,16 +74,16 @@ class SparkBackend:
 
     def pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
-        return self._sum(partial(blocks.pairs, longest=longest), 0)
+        return self._sum(partial(graph.pairs, longest=longest), 0)
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """See :class:`Backend`."""
-        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
+        run = partial(graph.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
     def contracted(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
-        run = partial(_of_block, partial(blocks.contracted, label=label, count=count))
+        run = partial(_of_block, partial(graph.contracted, label=label, count=count))
         return blocks.merged(self._files.map(run, SETS), count)
 
     def _sum(self, run: Callable[[Block], T], start: T, of: str = SETS) -> T:
@@ -107,6 +107,6 @@ def _change(
     """The endpoints whose affinity is another than ``before``, and by how much: int64[n], float64[n, k]."""
     starts, rows = index
     some = blocks.sets_with(Block(*arrays), starts, rows, moved)
-    change = blocks.affinity(some, part, k, sharpness, before)
+    change = fanout.affinity(some, part, k, sharpness, before)
     rows = np.flatnonzero(change.any(1))
     return rows, change[rows]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metadata.jobs.logs import read_files
-from metadata.jobs.sources import PATTERN
+from metadata.jobs.sources import complete_files
 
 
 class Behind(NamedTuple):
@@ -17,4 +17,4 @@ class Behind(NamedTuple):
 
 def unread_files(folder: Path, checkpoint: Path) -> Behind:
     """Return how many complete files are not read yet."""
-    return Behind(len(set(folder.glob(PATTERN)) - set(read_files(checkpoint))))
+    return Behind(len(set(complete_files(folder)) - set(read_files(checkpoint))))

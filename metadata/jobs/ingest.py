@@ -8,9 +8,13 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
+from metadata.jobs.compaction import compact
 from metadata.jobs.logs import read_files
 from metadata.jobs.rows import rows
 from metadata.jobs.session import SparkFailed
@@ -54,6 +58,8 @@ def ingest(
 ) -> int:
     """Read what is there, in batches, and return how many lines that were; hold the source while that goes on.
 
+    Before, and whenever a day is over, the files of past days are compacted.
+
     Args:
         spark: a session.
         source: where lines come from.
@@ -69,12 +75,27 @@ def ingest(
     with warehouse.reading(source.name):
         if remove:
             remove_read(warehouse.checkpoint(source.name))
-        query = _start(spark, source, warehouse, follow_s)
-        try:
-            return _watch(query, source, warehouse, on_batch, remove=remove)
-        finally:
-            with suppress(Exception):  # with a dead JVM there is nothing to stop
-                query.stop()
+        lines, ended = 0, False
+        while not ended:
+            today = _today()
+            _compact(spark, warehouse.sink(source.name), today)
+            query = _start(spark, source, warehouse, follow_s)
+            try:
+                during = None if follow_s is None else today
+                more, ended = _watch(query, source, warehouse, on_batch, during, remove=remove)
+            finally:
+                # In the middle of a batch, perhaps: it is repeated. With a dead JVM there is nothing to stop.
+                with suppress(Exception):
+                    query.stop()
+            lines += more
+        return lines
+
+
+def _compact(spark: "SparkSession", sink: Path, today: date) -> None:
+    try:
+        compact(spark, sink, today)
+    except Exception as error:  # noqa: BLE001  # whatever is wrong with old files, new traffic is to be read
+        structlog.get_logger("pipeline").error("the files of past days stay as they are", reason=_cause(error))
 
 
 def remove_read(checkpoint: Path) -> None:
@@ -98,12 +119,15 @@ def _start(spark: "SparkSession", source: Source, warehouse: Warehouse, follow_s
     return writer.trigger(processingTime=f"{round(follow_s * 1000)} milliseconds").start()
 
 
-def _watch(query: "StreamingQuery", source: Source, warehouse: Warehouse, on_batch: Progress, *, remove: bool) -> int:
+def _watch(
+    query: "StreamingQuery", source: Source, warehouse: Warehouse, on_batch: Progress, day: date | None, *, remove: bool
+) -> tuple[int, bool]:
+    """Wait for the query's end, or that of the day; returns the lines that were read, and whether it has ended."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415
 
     lines, seen, ended = 0, -1, False
     try:
-        while not ended:
+        while not ended and (day is None or _today() <= day):
             ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]  # a fraction will do
             for progress in query.recentProgress:
                 batch = Batch.of(json.loads(progress.json))
@@ -116,7 +140,11 @@ def _watch(query: "StreamingQuery", source: Source, warehouse: Warehouse, on_bat
                     on_batch(batch)
     except StreamingQueryException as error:
         raise SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
-    return lines
+    return lines, ended
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _cause(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 SINK_LOG: Final = "_spark_metadata"
-_VERSION: Final = "v1"
+VERSION: Final = "v1"
 _COMPACT: Final = ".compact"
 
 
@@ -22,13 +22,13 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
         sink: the folder of a source in the warehouse.
         table: only those of this one.
     """
-    paths = [_moved_along(path, sink) for path in _counted(sink)]
+    paths = [moved_along(path, sink) for path in _counted(sink)]
     return sorted(path for path in paths if table is None or f"table={table}" in path.parts)
 
 
 def is_moved(sink: Path) -> bool:
     """Whether the folder of a sink was another one once: Spark, given the folder, would look for its files there."""
-    return any(path != _moved_along(path, sink) for path in _counted(sink))
+    return any(path != moved_along(path, sink) for path in _counted(sink))
 
 
 def read_files(checkpoint: Path) -> list[Path]:
@@ -60,21 +60,29 @@ def committed(checkpoint: Path) -> int | None:
     return max(_batches(checkpoint / "commits"), default=None)
 
 
+def last_compact(sink: Path) -> Path | None:
+    """Return the file of a sink's log that has all entries up to its batch, if there is one already."""
+    numbers = _batches(sink / SINK_LOG)
+    return max(
+        (path for path in numbers.values() if path.suffix == _COMPACT), key=lambda path: int(path.stem), default=None
+    )
+
+
 def local_path(uri: str) -> Path:
     """Return the path of a file's URI."""
     return Path(unquote(urlsplit(uri).path))
 
 
-def _counted(sink: Path) -> list[Path]:
-    entries = _entries(sink / SINK_LOG)
-    return [local_path(entry["path"]) for entry in entries if entry.get("action", "add") == "add"]
-
-
-def _moved_along(path: Path, sink: Path) -> Path:
-    """Where a file of a sink is: the log has the folder that it was written to."""
+def moved_along(path: Path, sink: Path) -> Path:
+    """Return where a file of a sink is: the log has the folder that it was written to."""
     if path.is_relative_to(sink) or sink.name not in path.parts:
         return path
     return sink.joinpath(*path.parts[len(path.parts) - path.parts[::-1].index(sink.name) :])
+
+
+def _counted(sink: Path) -> list[Path]:
+    entries = _entries(sink / SINK_LOG)
+    return [local_path(entry["path"]) for entry in entries if entry.get("action", "add") == "add"]
 
 
 def _is_later(path: Path, read_ms: int | None) -> bool:
@@ -89,7 +97,7 @@ def _entries(log: Path) -> Iterator[dict[str, Any]]:
     compact = max((n for n, path in numbers.items() if path.suffix == _COMPACT), default=-1)
     for number in sorted(n for n in numbers if n >= compact):
         version, *lines = numbers[number].read_text(encoding="utf-8").splitlines()
-        if version != _VERSION:
+        if version != VERSION:
             raise ValueError(f"{numbers[number]} is of another version: {version}")
         yield from map(json.loads, lines)
 

@@ -23,18 +23,21 @@ EVENT_COLUMNS: Final = (
     *("since", "until", "updates", "requests", "day"),
 )
 QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
-SCHEMA: Final = (
+FILE_SCHEMA: Final = (
     "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
     "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
-    f"updates {_UPDATES}, requests {_REQUESTS}, raw string, reason string, source string, table string, day date"
+    f"updates {_UPDATES}, requests {_REQUESTS}, raw string, reason string, source string"
 )
-"""Of the files: columns of the other table are null; the last two are in their paths."""
+"""Of a file: columns of the other table are null."""
+SCHEMA: Final = f"{FILE_SCHEMA}, table string, day date"
+"""Of the files with what is in their paths."""
 MAX_RAW: Final = 4096
 """Characters of a line that are kept in the quarantine."""
 _FIELDS: Final = 14
 _NAMES: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
 )
+FILE_COLUMNS: Final = _NAMES[:-2]
 
 
 def rows(lines: "DataFrame") -> "DataFrame":

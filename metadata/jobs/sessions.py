@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from metadata.statistics.rules import HISTORY_MS, SILENCE_MS
+from metadata.statistics.rules import HISTORY_MS, SILENCE_MS, TWINS_MS
 from metadata.statistics.window import Window
 
 if TYPE_CHECKING:
@@ -90,6 +90,19 @@ def together(intervals: "DataFrame", *keys: str) -> "DataFrame":
     more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
     totals = intervals.select(*keys, more).groupBy(*keys).agg(F.sum("more").alias("ms"))
     return totals.where(F.col("ms") > 0)
+
+
+def twins(distinct: "DataFrame", window: Window) -> "DataFrame":
+    """Return how many edges are two processes at once, by the events of their lives in the window: one row, `twins`."""
+    from pyspark.sql import Window as Over  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    within = distinct.where((F.col("at") >= window.start) & (F.col("at") < window.end))
+    lives = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
+    earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
+    reached = lives.withColumn("reached", F.max("last").over(earlier))  # null for the first one
+    both = reached.where(F.least("reached", "last") - F.col("first") > TWINS_MS).where(F.col("reached").isNotNull())
+    return both.agg(F.count_distinct("edge").alias("twins"))
 
 
 def _ends(events: "DataFrame", window: Window) -> "DataFrame":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATTERN: Final = "*.jsonl"
-"""Of files that are complete."""
+"""Of files that are complete, unless a dot is before it: Spark passes over those by itself."""
 MAX_FILE_AGE: Final = "3650d"
 """How much older than the newest one a file may be: with its own 7 days Spark passes over older ones in silence."""
 _LOGINS: Final = {
@@ -20,6 +20,11 @@ _LOGINS: Final = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+
+def complete_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that are complete, sorted."""
+    return sorted(file for file in folder.glob(PATTERN) if not file.name.startswith("."))
 
 
 class Source(Protocol):

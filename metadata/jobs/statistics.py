@@ -64,7 +64,7 @@ def statistics(events: "DataFrame", window: Window, kept: Kept) -> Tables:
         sets,
         _pairs(sets, numbered),
         _waste(counts),
-        _summary(found, window, (lasting, connected, sets, endpoints)),
+        _summary(found, window, (lasting, connected, sets, endpoints), sessions.twins(distinct, window)),
     )
 
 
@@ -169,6 +169,7 @@ def _summary(
     found: "DataFrame",
     window: Window,
     parts: "tuple[DataFrame, DataFrame, DataFrame, DataFrame]",
+    twins: "DataFrame",
 ) -> Summary:
     from pyspark.sql import DataFrame  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
@@ -192,6 +193,7 @@ def _summary(
         connected.agg(number.alias("clients")),
         sets.agg(number.alias("sets"), F.count_if(F.size("endpoints") > LARGE_SET).alias("large_sets")),
         endpoints.agg(number.alias("endpoints")),
+        twins,
     )
     # Each is one row: together they are one job.
     (counted,) = reduce(DataFrame.crossJoin, rows).collect()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 
-from metadata.placement import blocks
+from metadata.placement import blocks, fanout, graph
 from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
 T = TypeVar("T")
@@ -27,34 +27,34 @@ class Backend(Protocol):
         """E: pins are below it."""
 
     def fan_out(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`blocks.fan_out`."""
+        """Sum of :func:`fanout.fan_out`."""
 
     def needed(self, load: Floats, most: float) -> Ints:
-        """Sum of :func:`blocks.needed`."""
+        """Sum of :func:`fanout.needed`."""
 
     def lonely(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`blocks.lonely`."""
+        """Sum of :func:`fanout.lonely`."""
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """Sum of :func:`blocks.affinity`. The caller does not write to it."""
+        """Sum of :func:`fanout.affinity`. The caller does not write to it."""
 
     def begin_level(self, group: Parts) -> None:
-        """Make :func:`blocks.regrouped` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
+        """Make :func:`fanout.regrouped` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
-        """Sum of :func:`blocks.gains` over the blocks of this level."""
+        """Sum of :func:`fanout.gains` over the blocks of this level."""
 
     def end_levels(self) -> None:
         """No more levels for now: free what they took."""
 
     def pairs(self, longest: int) -> int:
-        """Sum of :func:`blocks.pairs`."""
+        """Sum of :func:`graph.pairs`."""
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
+        """Sum of :func:`graph.cosubscription`, with sorted indices."""
 
     def contracted(self, label: Parts, count: int) -> Block:
-        """The blocks of :func:`blocks.contracted`, through :func:`blocks.merged`."""
+        """The blocks of :func:`graph.contracted`, through :func:`blocks.merged`."""
 
 
 class NumpyBackend:
@@ -69,24 +69,24 @@ class NumpyBackend:
 
     def fan_out(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(lambda block: blocks.fan_out(block, part, k), np.zeros(k + 1, np.int64))
+        return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
 
     def needed(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(lambda block: blocks.needed(block, load, most), np.zeros(2, np.int64))
+        return self._sum(lambda block: fanout.needed(block, load, most), np.zeros(2, np.int64))
 
     def lonely(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(lambda block: blocks.lonely(block, part, k), np.zeros(self.endpoints, np.int64))
+        return self._sum(lambda block: fanout.lonely(block, part, k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
         before, total = self._last.get((k, sharpness), (None, None))
         if before is not None and total is not None and (moved := before != part).sum() <= FEW * part.size:
             some = blocks.joined(list(self._sets_with(np.flatnonzero(moved))))
-            total = total + blocks.affinity(some, part, k, sharpness, before)
+            total = total + fanout.affinity(some, part, k, sharpness, before)
         else:
-            total = self._sum(lambda block: blocks.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
+            total = self._sum(lambda block: fanout.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
         self._last[k, sharpness] = part.copy(), total
         return total
 
@@ -98,11 +98,11 @@ class NumpyBackend:
 
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""
-        self._level = [blocks.regrouped(block, group) for block in self._blocks]
+        self._level = [fanout.regrouped(block, group) for block in self._blocks]
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
-        return sum((blocks.gains(block, side) for block in self._level), np.zeros(side.size))
+        return sum((fanout.gains(block, side) for block in self._level), np.zeros(side.size))
 
     def end_levels(self) -> None:
         """See :class:`Backend`."""
@@ -110,16 +110,16 @@ class NumpyBackend:
 
     def pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
-        return sum(blocks.pairs(block, longest) for block in self._blocks)
+        return sum(graph.pairs(block, longest) for block in self._blocks)
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """See :class:`Backend`."""
-        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
+        run = partial(graph.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
     def contracted(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
-        return blocks.merged((blocks.contracted(block, label, count) for block in self._blocks), count)
+        return blocks.merged((graph.contracted(block, label, count) for block in self._blocks), count)
 
     def _sum(self, run: Callable[[Block], T], start: T) -> T:
         for block in self._blocks:

@@ -1,5 +1,6 @@
 """Plans over REST, on the internal listener: for holders of the shared key (docs/protocol.md section 4)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -15,12 +16,13 @@ from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from metadata.plans.library import NotKept
 from metadata.plans.moves import Conflict, Moves, Unknown
-from metadata.plans.plan import MAX_BYTES, BadPlan, decode
+from metadata.plans.plan import MAX_BYTES, BadPlan, TooLarge, decode
 
 PREFIX: Final = "/v1/plans"
 Handler = Callable[[Request], Awaitable[Response]]
 _ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
     BadPlan: (422, "bad_plan"),
+    TooLarge: (413, "too_large"),
     Unknown: (404, "unknown_plan"),
     Conflict: (409, "conflict"),
     NotKept: (507, "not_kept"),
@@ -32,16 +34,18 @@ def plans_app(moves: Moves, key: SharedKey) -> Starlette:
     """The application that answers below :data:`PREFIX`."""
 
     async def submit(request: Request) -> Response:
-        return _reply(moves.submit(decode(await _body(request))), 201)
+        # Not on the event loop: one of a million endpoints takes seconds.
+        plan = await asyncio.to_thread(decode, await _body(request))
+        return _reply(await moves.submit(plan), 201)
 
     async def all_(_request: Request) -> Response:
-        return _reply({"plans": moves.all()})
+        return _reply({"plans": await moves.all()})
 
     async def one(request: Request) -> Response:
         return _reply(moves.status(request.path_params["name"]))
 
     async def report(request: Request) -> Response:
-        return _reply(dict(moves.report(request.path_params["name"])))
+        return _reply(dict(await moves.report(request.path_params["name"])))
 
     async def apply(request: Request) -> Response:
         return _reply(await moves.apply(request.path_params["name"]), 202)
@@ -79,11 +83,17 @@ def _guarded(handler: Handler, key: SharedKey) -> Handler:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
+    body, more = bytearray(), 0
     async for part in request.stream():
-        body += part
-        if len(body) > MAX_BYTES:
-            raise BadPlan(f"a plan has at most {MAX_BYTES >> 20} MiB")
+        if len(body) + len(part) <= MAX_BYTES and not more:
+            body += part
+        else:
+            more += len(part)
+        # Who is not listened to does not hear the answer; who never ends is not listened to.
+        if more > MAX_BYTES:
+            break
+    if more:
+        raise TooLarge(f"a plan has at most {MAX_BYTES >> 20} MiB")
     return bytes(body)
 
 

@@ -1,17 +1,24 @@
 """The plans that were submitted, and where the endpoints were before: files, so that they outlive the process."""
 
 import contextlib
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from diem.errors import DiemError
+from metadata.plans.brief import Brief, brief_of, encode_brief, read_brief
 from metadata.plans.plan import BadPlan, Plan, decode, encode
 
 KEPT: Final = 50
-"""Plans; of more, those that were submitted first are forgotten."""
+"""Plans; of more, those that were submitted or begun first are forgotten."""
+BEGUN: Final = 10
+"""Of them, those that were begun last are kept in any case: whoever forgets may not have read yet what is applied."""
+_BEFORE: Final = ".before"
+_BRIEF: Final = ".brief"
 
 
 class NotKept(DiemError):
@@ -19,26 +26,33 @@ class NotKept(DiemError):
 
 
 class Library:
-    """Plans in a directory, one file each and another with what it replaced. Instances on one machine may share it."""
+    """Plans in a directory: of each a file, its brief, and what it replaced. Instances on one machine may share it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def put(self, plan: Plan) -> None:
-        """Keep a plan.
+    def put(self, plan: Plan, spared: Collection[str] = ()) -> None:
+        """Keep a plan. Those that are ``spared`` are not forgotten for it: what they replaced is needed.
 
         Raises:
             NotKept: the directory cannot be written to.
         """
         kept = self._path(plan.id)
         self._write(kept, encode(plan))
+        self._keep_brief(kept, brief_of(plan, self.before(plan.id)))
         # Not this one, also if the clock was set back and the others look newer.
-        for path in [path for path in self._plans() if path != kept][: 1 - KEPT]:
-            path.with_suffix(".before").unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+        known = sorted(self._plans(), key=_last_used)
+        begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-BEGUN:]
+        spared = {kept.stem, *spared, *(path.stem for path in begun)}
+        others = [path for path in known if path.stem not in spared]
+        for path in others[: max(0, len(known) - KEPT)]:
+            for suffix in (_BEFORE, _BRIEF, path.suffix):
+                # Another instance may forget it just now.
+                with contextlib.suppress(OSError):
+                    path.with_suffix(suffix).unlink()
 
     def get(self, name: str) -> Plan | None:
-        """The plan of that name."""
+        """The plan of that name: all of it, which takes a second for a million endpoints."""
         path = self._path(name)
         if path not in self._plans():
             return None
@@ -51,18 +65,44 @@ class Library:
         """All plans, in the order in which they were submitted."""
         return [path.stem for path in self._plans()]
 
+    def briefs(self) -> dict[str, Brief]:
+        """All plans that can be read, in short, in the order in which they were submitted."""
+        found = {path.stem: self._brief(path) for path in self._plans()}
+        return {name: brief for name, brief in found.items() if brief is not None}
+
+    def brief(self, name: str) -> Brief | None:
+        """The plan of that name in short."""
+        path = self._path(name)
+        return self._brief(path) if path in self._plans() else None
+
+    def _brief(self, path: Path) -> Brief | None:
+        # It is read as a whole only if there is no brief of what is there now, as of an earlier release.
+        known = read_brief(path.with_suffix(_BRIEF), _sizes(path))
+        if known is not None:
+            return known
+        plan = self.get(path.stem)
+        if plan is None:
+            return None
+        made = brief_of(plan, self.before(path.stem))
+        with contextlib.suppress(NotKept):
+            self._keep_brief(path, made)
+        return made
+
     def put_before(self, name: str, homes: Mapping[str, int]) -> None:
         """Keep where the endpoints that a plan moves were before it.
 
         Raises:
             NotKept: the directory cannot be written to.
         """
-        self._write(self._path(name).with_suffix(".before"), orjson.dumps(homes))
+        path, known = self._path(name), self.brief(name)
+        self._write(path.with_suffix(_BEFORE), orjson.dumps(homes))
+        if known is not None:
+            self._keep_brief(path, known._replace(moves=len(homes)))
 
     def before(self, name: str) -> dict[str, int] | None:
         """Where the endpoints were before a plan; None if it was never begun."""
         try:
-            homes = orjson.loads(self._path(name).with_suffix(".before").read_bytes())
+            homes = orjson.loads(self._path(name).with_suffix(_BEFORE).read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return None
         return homes if isinstance(homes, dict) else None
@@ -78,11 +118,42 @@ class Library:
                 found.append((path.stat().st_mtime_ns, path))
         return [path for _, path in sorted(found)]
 
+    def _keep_brief(self, path: Path, brief: Brief) -> None:
+        self._write(path.with_suffix(_BRIEF), encode_brief(brief, _sizes(path)))
+
     def _write(self, path: Path, data: bytes) -> None:
-        temporary = path.with_name(f".{path.name}")
+        # Of its own: instances, and threads of one, may write the same file at once.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                # What can be applied can be taken back, also after the machine has lost its power.
+                os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise NotKept(f"the plan cannot be kept in {self._directory}: {error.strerror or error}") from error
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """Bytes of a plan, and of what it replaced; -1 for what is not there."""
+    plan, before = (_stat(file, "st_size") for file in (path, path.with_suffix(_BEFORE)))
+    return plan, before
+
+
+def _last_used(path: Path) -> int:
+    return max(_stat(path, "st_mtime_ns"), _begun(path))
+
+
+def _begun(path: Path) -> int:
+    return _stat(path.with_suffix(_BEFORE), "st_mtime_ns")
+
+
+def _stat(path: Path, field: str) -> int:
+    try:
+        return int(getattr(path.stat(), field))
+    except OSError:
+        return -1

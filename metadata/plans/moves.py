@@ -2,27 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import Any, Final
-
-from aiokafka.admin import NewPartitions
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from diem.errors import DiemError
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
-from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from diem.protocol.versions import iso
+from metadata.plans.brief import Brief
 from metadata.plans.driver import Driver
+from metadata.plans.growing import grow
 from metadata.plans.library import Library
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, Step, begin, moves, reverse
-
-GROW_WITHIN_S: Final = 10.0
 
 
 class Unknown(DiemError):
@@ -40,16 +32,22 @@ class Moves:
         self._options = options
         self._driver = driver
         self._library = library
+        self._beginning: set[str] = set()
+        self._keeping = asyncio.Lock()
 
-    def submit(self, plan: Plan) -> dict[str, Any]:
+    async def submit(self, plan: Plan) -> dict[str, Any]:
         """Keep a plan, to be applied.
 
         Raises:
             Conflict: it was made for another epoch, or the map is not known yet.
             NotKept: it cannot be written down.
         """
-        self._must_fit(plan, self._map())
-        self._library.put(plan)
+        async with self._keeping:
+            map_ = self._map()
+            self._must_fit(plan, map_)
+            # What is on its way, or was applied last, can be taken back as long as it is kept.
+            spared = {map_.head.plan.removeprefix(BACK), *self._beginning}
+            await asyncio.to_thread(self._library.put, plan, spared)
         return self.status(plan.id)
 
     async def apply(self, name: str) -> dict[str, Any]:
@@ -60,17 +58,19 @@ class Moves:
             Conflict: another one is on its way, or the map has changed since this one was made.
             KafkaUnavailable: it was not begun, or that is not known: ask for the status.
         """
-        plan, map_ = self._plan(name), self._map()
-        if map_.head.plan == name and map_.head.phase is not Phase.STABLE:
-            return self.status(name)
-        self._must_rest(map_)
-        self._must_fit(plan, map_)
-        homes = {endpoint.encode(): home for endpoint, home in plan.homes.items()}
-        before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes).items()}
-        # First: whoever can apply a plan can take it back.
-        self._library.put_before(name, before)
-        await self._grow(plan.partitions)
-        return await self._write(map_, begin(map_, homes, name), name)
+        async with self._kept_while_it_begins(name):
+            plan = await self._plan(name)
+            map_ = self._map()
+            if map_.head.plan == name and map_.head.phase is not Phase.STABLE:
+                return self.status(name)
+            self._must_rest(map_)
+            self._must_fit(plan, map_)
+            homes = {endpoint.encode(): home for endpoint, home in plan.homes.items()}
+            before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes).items()}
+            # First: whoever can apply a plan can take it back.
+            self._library.put_before(name, before)
+            await grow(self._options, plan.partitions)
+            return await self._write(map_, begin(map_, homes, name), name)
 
     async def rollback(self, name: str) -> dict[str, Any]:
         """Take a plan back: while it is being applied, from where it is; afterwards, by moving everything back.
@@ -84,7 +84,7 @@ class Moves:
         if map_.head.plan == BACK + name:
             return self.status(name)
         if map_.head.plan != name:
-            self._plan(name)
+            await self._plan(name)
             raise Conflict(f"{name} is not what was applied last: that is {map_.head.plan or 'nothing'}")
         if map_.head.phase is not Phase.STABLE:
             return await self._write(map_, reverse(map_), name)
@@ -101,33 +101,12 @@ class Moves:
         # What was written just now has perhaps not been read yet.
         return {**self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
-    async def _grow(self, partitions: int) -> None:
-        """Give the updates topic as many partitions, if it has fewer.
-
-        A partition more moves nobody: only entries name it.
-        """
-        topic = self._options.names.updates
-        why = f"{topic} did not get {partitions} partitions"
-        try:
-            async with connected(self._options) as client, asyncio.timeout(GROW_WITHIN_S):
-                if not await _has(client, topic, partitions):
-                    async with administering(self._options) as admin:
-                        await admin.create_partitions({topic: NewPartitions(partitions)})
-                # Whoever is told of them is to find them.
-                while not await _has(client, topic, partitions):  # noqa: ASYNC110 - Kafka tells nobody
-                    await asyncio.sleep(0.1)
-        except (KafkaError, TimeoutError) as error:
-            raise KafkaUnavailable(self._options.bootstrap_servers, f"{why}: {type(error).__name__} {error}") from error
-
     # What it says
 
-    def all(self) -> list[dict[str, Any]]:
+    async def all(self) -> list[dict[str, Any]]:
         """The status of every plan, the latest last; one whose file cannot be read is as good as none."""
-        found = []
-        for name in self._library.names():
-            with contextlib.suppress(Unknown):
-                found.append(self.status(name))
-        return found
+        briefs = await asyncio.to_thread(self._library.briefs)
+        return [self._status(name, brief) for name, brief in briefs.items()]
 
     def status(self, name: str) -> dict[str, Any]:
         """How far a plan is.
@@ -135,38 +114,58 @@ class Moves:
         Raises:
             Unknown: there is no such plan here.
         """
-        map_, driver = self._driver.map, self._driver
-        head = map_.head if map_ else None
-        current = head is not None and head.plan in {name, BACK + name}
-        plan = self._library.get(name)
-        if plan is None and not current:
+        brief = self._library.brief(name)
+        if brief is None and not self._is_current(name):
             raise Unknown(f"there is no plan {name} here")
+        return self._status(name, brief)
+
+    def _is_current(self, name: str) -> bool:
+        map_ = self._driver.map
+        return map_ is not None and map_.head.plan in {name, BACK + name}
+
+    def _status(self, name: str, brief: Brief | None) -> dict[str, Any]:
+        map_, driver = self._driver.map, self._driver
+        head, current = map_.head if map_ else None, self._is_current(name)
         busy = current and driver.busy
         return {
             "id": name,
             **(_stage(head.plan, head.phase, name) if head else {"state": "ready", "phase": None}),
             "since": self._since(head) if head and current else None,
             "epoch": head.epoch if head else None,
-            "moves": driver.moving if busy else len(self._library.before(name) or ()),
+            "moves": driver.moving if busy else brief.moves if brief else 0,
             "waiting_for": driver.waiting_for() if busy else None,
-            "epoch_of_plan": plan.epoch if plan else None,
-            "created": plan.created if plan else None,
-            "partitions": plan.partitions if plan else None,
-            "endpoints": len(plan.homes) if plan else None,
+            "epoch_of_plan": brief.epoch if brief else None,
+            "created": brief.created if brief else None,
+            "partitions": brief.partitions if brief else None,
+            "endpoints": brief.endpoints if brief else None,
         }
 
     def _since(self, head: Head) -> str | None:
         began = self._driver.began_ms(head)
         return None if began is None else iso(began)
 
-    def report(self, name: str) -> Mapping[str, Any]:
-        """What a plan promised."""
-        return self._plan(name).report
+    async def report(self, name: str) -> Mapping[str, Any]:
+        """What a plan promised.
+
+        Raises:
+            Unknown: there is no such plan here.
+        """
+        return (await self._plan(name)).report
 
     # What must hold
 
-    def _plan(self, name: str) -> Plan:
-        plan = self._library.get(name)
+    @contextlib.asynccontextmanager
+    async def _kept_while_it_begins(self, name: str) -> AsyncIterator[None]:
+        # Not while others are forgotten: it might be one of them.
+        async with self._keeping:
+            self._beginning.add(name)
+        try:
+            yield
+        finally:
+            self._beginning.discard(name)
+
+    async def _plan(self, name: str) -> Plan:
+        plan = await asyncio.to_thread(self._library.get, name)
         if plan is None:
             raise Unknown(f"there is no plan {name} here: the instance that it was given to has it")
         return plan
@@ -183,11 +182,6 @@ class Moves:
     def _must_fit(self, plan: Plan, map_: PartitionMap) -> None:
         if plan.epoch != map_.head.epoch:
             raise Conflict(f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now")
-
-
-async def _has(client: AIOKafkaClient, topic: str, partitions: int) -> bool:
-    found = (await describe(client, topic)).topics.get(topic)
-    return found is not None and sum(part.leader >= 0 for part in found.partitions.values()) >= partitions
 
 
 _GOING = {Phase.PREPARE: "preparing", Phase.MOVE: "moving", Phase.RETIRE: "retiring", Phase.STABLE: "applied"}

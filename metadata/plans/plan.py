@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import orjson
@@ -18,6 +18,10 @@ MAX_BYTES: Final = 64 << 20
 
 class BadPlan(DiemError):
     """What was given is not a plan."""
+
+
+class TooLarge(DiemError):
+    """What was given is larger than any plan may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Plan:
 
 def encode(plan: Plan) -> bytes:
     """The JSON of a plan, readable by people."""
-    return orjson.dumps({"format": FORMAT, "id": plan.id, **asdict(plan)}, option=orjson.OPT_INDENT_2)
+    said = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    return orjson.dumps({"format": FORMAT, "id": plan.id, **said}, option=orjson.OPT_INDENT_2)
 
 
 def decode(data: bytes) -> Plan:

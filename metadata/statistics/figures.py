@@ -61,6 +61,8 @@ class Summary(NamedTuple):
     sets: int
     endpoints: int
     large_sets: int
+    twins: int
+    """Names that two processes had at once: what both took is added up as if one had."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +80,12 @@ class Statistics:
 def window_json(window: Window, summary: Summary) -> dict[str, Any]:
     """Return the content of `window.json`."""
     return {"format": FORMAT, "from": iso(window.start), "to": iso(window.end), **summary._asdict()}
+
+
+def warning_of_twins(count: int) -> str:
+    """Return what is to be done about names that two processes had at once, for people."""
+    names = "1 name was" if count == 1 else f"{count} names were"
+    return (
+        f"{names} had by two processes at once: what they took is counted twice. "
+        "Give each process a name of its own (DIEM_TRAFFIC_EDGE)"
+    )

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from diem.protocol.traffic import Counted, Event, Type
 from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, Summary, WasteRow
 from metadata.statistics.rules import HELD_MS, LARGE_SET, LATE_MS, MINUTE_MS, PAIRS
-from metadata.statistics.sessions import Session, sessions, together
+from metadata.statistics.sessions import Session, sessions, together, twins
 from metadata.statistics.window import Window
 
 K = TypeVar("K")
@@ -57,6 +57,7 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
         sets=len(sets),
         endpoints=len(endpoints),
         large_sets=sum(len(row.endpoints) > LARGE_SET for row in sets),
+        twins=twins(events, window),
     )
     return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
 

@@ -15,6 +15,8 @@ SILENCE_MS: Final = 180_000
 """A process that says nothing for longer is taken for dead: three times it did not report."""
 HELD_MS: Final = 1000
 """An endpoint that a client held for less is not of its set."""
+TWINS_MS: Final = 60_000
+"""Two lives of an edge that last together for longer are two processes, and no restart."""
 LATE_MS: Final = 300_000
 """An event that arrives this much after its time is late."""
 PAIRS: Final = 1000

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from diem.protocol.traffic import Event, Type
 from metadata.statistics.judging import number
-from metadata.statistics.rules import HISTORY_MS, SILENCE_MS
+from metadata.statistics.rules import HISTORY_MS, SILENCE_MS, TWINS_MS
 from metadata.statistics.window import Window
 
 
@@ -81,6 +81,26 @@ def _held(events: list[Event], end: int) -> Iterator[Held]:
                 yield Held(endpoint, since.pop(endpoint), min(event.time, end))
     for endpoint, start in since.items():
         yield Held(endpoint, start, end)
+
+
+def twins(events: Iterable[Event], window: Window) -> int:
+    """Return how many edges are two processes at once, by the events of their lives in the window.
+
+    Args:
+        events: distinct, in any order.
+        window: which.
+    """
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
+    for event in events:
+        if window.start <= event.time < window.end:
+            first, last = spans.get((event.edge, event.boot), (event.time, event.time))
+            spans[event.edge, event.boot] = min(first, event.time), max(last, event.time)
+    found, reached = set[str](), dict[str, int]()
+    for (edge, _), (first, last) in sorted(spans.items(), key=lambda life: life[1]):
+        if min(reached.get(edge, first), last) - first > TWINS_MS:
+            found.add(edge)
+        reached[edge] = max(reached.get(edge, last), last)
+    return len(found)
 
 
 def together(intervals: Iterable[tuple[int, int]]) -> int:

@@ -13,6 +13,7 @@ from diem.protocol.traffic import Type
 from metadata.jobs.logs import committed, data_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from tests.support.patience import PATIENCE_S
 from tests.support.traffic import BEGIN, Life, write
 
 FILES, LINES = 210, 20
@@ -33,15 +34,14 @@ class Pipeline:
     def run(self, kill_after: int | None = None) -> tuple[int, str]:
         """Run it to its end, or kill it in the middle of the batch after `kill_after`; returns the code and the log."""
         with self._log.open("wb") as log, subprocess.Popen(self._argv, stdout=log, stderr=log) as process:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 2 * PATIENCE_S
             while process.poll() is None and kill_after is not None:
                 assert time.monotonic() < deadline
                 last = committed(self.warehouse.checkpoint(self.name))
-                if (-1 if last is None else last) >= kill_after and self.uncounted():
-                    self._kill(process.pid)
+                if (-1 if last is None else last) >= kill_after and self.uncounted() and self._kill(process.pid):
                     break
                 time.sleep(0.01)
-            code = process.wait(timeout=120)
+            code = process.wait(timeout=2 * PATIENCE_S)
         return code, self._log.read_text()
 
     def uncounted(self) -> set[Path]:
@@ -49,12 +49,18 @@ class Pipeline:
         sink = self.warehouse.sink(self.name)
         return set(sink.rglob("*.parquet")) - set(data_files(sink))
 
-    def _kill(self, parent: int) -> None:
+    def _kill(self, parent: int) -> bool:
+        """Kill the JVM, unless the batch has been committed since we looked: then it goes on."""
         for child in psutil.Process(parent).children(recursive=True):
             # Spark's Python workers come and go.
             with suppress(psutil.NoSuchProcess):
                 if "java" in child.name():
+                    child.suspend()
+                    if not self.uncounted():
+                        child.resume()
+                        return False
                     child.kill()
+        return True
 
 
 def test_each_event_counts_once_after_the_jvm_was_killed_in_mid_batch_twice(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from metadata.statistics.figures import window_json
 from metadata.statistics.judging import number
 from metadata.statistics.plain import Arrival
 from metadata.statistics.window import Window
-from tests.support.traffic import BEGIN, MINUTE, generated
+from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +52,16 @@ def accesses(number: int) -> list[Event]:
     ]
 
 
+def twin(minutes: int) -> list[Event]:
+    """What a second process of the name of the first says, and one that is as short as a restart."""
+    two, short = Life("proxy-1", 0xC2, BEGIN, BEGIN), Life("websocket-2", 0xB2, BEGIN, BEGIN)
+    ends = [BEGIN + n * MINUTE + 500 for n in range(1, minutes)]
+    said = [short.counts(BEGIN + 40 * MINUTE - each, BEGIN + 40 * MINUTE, e1=(5, 5)) for each in (1000, 2000)]
+    return [*(two.counts(end - MINUTE, end, e1=(7, 0)) for end in ends), *said]
+
+
 def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
-    arrivals = [*generated(1), *(Arrival(event, event.time) for event in accesses(20))]
+    arrivals = [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
     events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
     windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
     for window in windows:
@@ -71,6 +79,7 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
     # All that may go wrong did.
     summary = plain.statistics(arrivals, windows[0]).summary
     assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
+    assert summary.twins == 1
     assert all_statistics(warehouse) == [
         warehouse.statistics / window.name for window in sorted(windows, key=lambda w: w.end)
     ]

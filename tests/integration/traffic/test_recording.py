@@ -15,6 +15,7 @@ from diem.process.auth import SharedKey
 from diem.protocol.traffic import Counted, Event, Type, decode
 from tests.integration.proxy.group import proxied
 from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
+from tests.support.patience import PATIENCE_S
 from tests.support.small import small_system
 
 
@@ -49,7 +50,7 @@ def counted(found: list[Event]) -> dict[str, Counted]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -188,7 +189,7 @@ async def test_an_endpoint_that_moves_to_another_server_stays_subscribed(
             await subscribed(client, name)
             system.group.assign(dict.fromkeys(system.group.assigned, 1))
             system.group.tell()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await system.server_status(1))["subscriptions"] == 0:
                     await asyncio.sleep(0.02)
     assert story(events(recorded, "proxy-1")) == [

@@ -30,6 +30,8 @@ async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_compl
             file.write(b'{"type":"subscr')
         system.kill("websocket-1")
         (completed,) = await until(lambda: list(folder.glob("websocket-1-*.jsonl")))
+        # The client has found the next one.
+        await until(lambda: [p for p in folder.glob(".websocket-1-*") if b'"/b"' in p.read_bytes()])
         await client.__aexit__(None, None, None)
     assert completed.name == hidden.name.removeprefix(".")
     events = [decode(line) for line in completed.read_bytes().splitlines()]

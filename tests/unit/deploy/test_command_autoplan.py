@@ -1,11 +1,16 @@
 """What each round of `diem autoplan` learns from."""
 
 import importlib.util
+import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from deploy import command_autoplan, commands
 from deploy.command_autoplan import learning_of
+from deploy.plans.loop import Decision
 from deploy.statedir import StateDir
 
 
@@ -32,3 +37,33 @@ def test_window_is_that_of_traffic_that_is_named(tmp_path: Path, spark: bool | N
 def test_without_spark_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     assert learning_of(StateDir(tmp_path), "2h", None, spark=None) == (None, ["--window", "2h", "--no-spark"])
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "left"),
+    [
+        ("nothing", ["--no-spark"], ["8"]),
+        ("nothing", ["--no-spark", "--window", "3d"], ["8", "10"]),
+        ("nothing", ["--no-spark", "--keep-days", "11"], ["8", "10"]),
+        ("failed", ["--no-spark"], ["8", "10", "12"]),
+        ("nothing", ["--no-spark", "--traffic", "other"], ["8", "10", "12"]),
+        ("nothing", ["--spark"], ["8", "10", "12"]),
+    ],
+)
+def test_without_spark_files_that_were_read_are_removed_when_no_window_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, arguments: list[str], left: list[str]
+) -> None:
+    async def decide(*_: object) -> Decision:
+        return Decision(what, "as the test says")
+
+    folder = tmp_path / "traffic" / "in"
+    folder.mkdir(parents=True)
+    for days in (8, 10, 12):
+        file = folder / f"{days}.jsonl"
+        file.touch()
+        at = time.time() - days * 86_400 + 43_200
+        os.utime(file, (at, at))
+    monkeypatch.setattr(command_autoplan, "decide", decide)
+    monkeypatch.setattr(sys, "argv", ["diem", "autoplan", "--once", "--state-dir", str(tmp_path), *arguments])
+    assert commands.main() == (1 if what == "failed" else 0)
+    assert sorted((file.stem for file in folder.iterdir()), key=int) == left

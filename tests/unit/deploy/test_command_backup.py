@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from services.data.access import records
+from services.data.access.keys import new_key
 from services.data.datasets import Point, build
 from services.data.store import MARK_FILE, Store
 from services.data.store.mark import Mark, MarkFile
@@ -49,6 +52,24 @@ def test_the_store_of_the_state_directory_is_saved_and_put_back(
     restored, content = read(url)
     assert b'"value":1' in content
     assert restored.id != store.id
+
+
+def test_it_is_said_when_keys_are_brought_back(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        store = await Store.open("sqlite:///one.db")
+        async with store.serving():
+            await store.transact(partial(records.add_key, key=new_key("a", "free", 0)[0]))
+
+    asyncio.run(work())
+    assert diem("backup", "file", "--database-url", "sqlite:///one.db") == 0
+    capsys.readouterr()
+    assert diem("restore", "file", "--database-url", "sqlite:///two.db") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2
+    assert said[1].startswith("1 API keys are as they were at 20")
+    assert "diem keys revoke ID" in said[1]
+    assert diem("restore", "file", "--replace", "--database-url", "sqlite:///two.db") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_a_store_elsewhere_is_named_by_its_url(

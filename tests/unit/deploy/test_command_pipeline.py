@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from deploy import cli
+from deploy.command_options import EXIT_NOTHING
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.pipeline import Reading
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import Warehouse
+from metadata.jobs.windows import NoTraffic
 from tests.support.traffic import BEGIN, Life, write
 
 Pipeline = Callable[..., tuple[int, str]]
@@ -139,6 +141,18 @@ def test_folder_that_cannot_be_written_is_named(
     warehouse = tmp_path / ".diem" / "traffic" / "warehouse"
     assert code == 1
     assert text.splitlines()[-1].startswith(f"diem: the tables cannot be kept: {warehouse}")
+
+
+def test_that_no_event_was_recorded_is_told_from_a_failure(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_arguments: object, **_options: object) -> None:
+        raise NoTraffic(tmp_path)
+
+    monkeypatch.setattr("deploy.pipeline.run", run)
+    code, text = pipeline("run", "--source", "none")
+    assert (code, len(text.splitlines())) == (EXIT_NOTHING, 1)
+    assert text.startswith("diem: no event has been recorded yet in ")
 
 
 def test_statistics_that_are_broken_are_named(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -6,17 +6,31 @@ from pathlib import Path
 import pytest
 
 from deploy import command_plan, commands
-from deploy.command_options import EXIT_INTERRUPTED
+from deploy.command_options import EXIT_INTERRUPTED, EXIT_NOTHING
+from deploy.plans import reached
+from deploy.plans.system import System
 from diem.process import lifecycle
+from tests.unit.deploy.plans.scripted import running
 
 
 def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command_plan, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(reached, "attended", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""
+
+
+def test_that_there_is_nothing_to_learn_from_is_told_from_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_plan, "done", lambda _work: (System(("http://one:1",)), running()))
+    monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
+    assert commands.main() == EXIT_NOTHING
+    written = capsys.readouterr()
+    assert written.err.startswith("diem: there is nothing to learn from in ")
+    assert written.out == ""
 
 
 @pytest.mark.parametrize("plan", ["planned/p-1", "p-1.json"])

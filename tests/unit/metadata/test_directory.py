@@ -70,3 +70,14 @@ def test_a_clone_without_servers_holds_nobody_up() -> None:
     made, _ = directory(1)
     made.take_group(1, clone(), 0, 1.0)
     assert made.unowned(a_map(entries={b"/a": Entry(0, 6)})) is None
+
+
+def test_a_clone_that_was_found_in_the_middle_of_a_rebalance_holds_a_move_up() -> None:
+    """As after a restart: the topic has just grown, and who has the new partitions is being decided."""
+    made, _ = directory(1)
+    moving = a_map(entries={b"/a": Entry(0, 6)})
+    made.take_group(1, clone(state=REBALANCING), 0, 1.0)
+    assert made.unowned(moving) == "Kafka to say who is in clone 1"
+    made.take_group(1, clone(1, partitions=7), 0, 2.0)
+    made.take_group(1, clone(state=REBALANCING), 0, 3.0)
+    assert made.unowned(moving) is None, "they are back where they were, or soon elsewhere"

@@ -86,6 +86,24 @@ async def test_one_that_cannot_be_reached_does_not_hold_up_the_others(url: str) 
             assert made.of("ws://a/ws") is None
 
 
+async def test_one_that_says_what_no_parser_can_take_does_not_end_the_others() -> None:
+    deep = b"[" * 100_000
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(deep), deep))
+        await writer.drain()
+        writer.close()
+
+    hostile = await asyncio.start_server(say, "127.0.0.1", 0)
+    url = f"ws://127.0.0.1:{hostile.sockets[0].getsockname()[1]}/ws"
+    async with hostile, server({"clients": 1}) as (other, _):
+        made = Loads(directory(a=url, b=other), KEY, HERE)
+        async with running(made):
+            await until_known(made, "ws://b/ws", 1)
+            assert made.of("ws://a/ws") is None
+
+
 async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
     async with server({"clients": 1}) as (url, asked):
         made = Loads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])

@@ -15,10 +15,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from diem.links.acceptor import Listener
 from diem.links.gate import Gate, GateRules
 from diem.process.listeners import bind
-from metadata import watching
+from metadata import watch
 from metadata.answers import Answers
 from metadata.directory import Directory
-from metadata.watching import Watch, Watching
+from metadata.watch import Watch
+from metadata.watching import Watching
 from tests.unit.metadata.made import Said, a_map, clone, server
 
 MANY = [f"/{'x' * 200}/{number}" for number in range(1000)]
@@ -234,7 +235,7 @@ async def test_what_all_questions_hold_together_is_bounded_and_given_back() -> N
 
 
 async def test_a_watcher_that_reads_nothing_is_closed_and_others_hear_everything() -> None:
-    with mock.patch.object(watching, "SLOW_AFTER", 0.3):
+    with mock.patch.object(watch, "SLOW_AFTER", 0.3):
         async with serving(held=1 << 22) as served, served.watch("/a") as other:
             await heard(other)
             async with served.watch(max_queue=1, max_size=None) as slow:

@@ -6,7 +6,8 @@ import pytest
 
 from deploy.plans import learnt
 from deploy.plans.asked import Asked
-from deploy.plans.learnt import NoPlanner, NothingLearnt, NotRead, TooMuch, learn, need_planner
+from deploy.plans.learnt import NoPlanner, learn, need_planner
+from deploy.plans.recorded import NothingLearnt, NotRead, TooMuch
 from deploy.terminal import Terminal
 from metadata.jobs.windows import BadStatistics
 from metadata.statistics.window import Window
@@ -34,7 +35,7 @@ def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
 
 
 def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
-    with pytest.raises(NothingLearnt, match=r"there is no traffic yet in .*`diem pipeline run`"):
+    with pytest.raises(NothingLearnt, match=r"there is no traffic yet .*`diem pipeline run`"):
         learn(Asked(tmp_path), QUIET)
 
 
@@ -50,7 +51,7 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learnt, "MOST_BYTES", 100)
+    monkeypatch.setattr("deploy.plans.recorded.MOST_BYTES", 100)
     with pytest.raises(TooMuch, match="`diem pipeline run`"):
         learn(Asked(recorded(tmp_path)), QUIET)
 

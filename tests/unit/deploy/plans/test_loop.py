@@ -5,19 +5,18 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from deploy.command_options import EXIT_NOTHING
 from deploy.plans import commands
 from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.loop import AlreadyPlanning, Decision, Journal, Policy, Ran, decide, is_old, pause
-from deploy.statedir import BadStateDir
+from deploy.plans.loop import Decision, Policy, Ran, decide, is_old, pause
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
 
 
-def planned(*, pays: bool, minutes_ago: int = 0) -> str:
+def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0) -> str:
     end = datetime.now(UTC) - timedelta(minutes=minutes_ago)
     figures = {"fan_out": 1.5, "connections": 3.0, "max_over_mean_load": 1.01, "fan_out_p99": 2}
     return json.dumps(
@@ -27,6 +26,7 @@ def planned(*, pays: bool, minutes_ago: int = 0) -> str:
             "pays": pays,
             "why": "saves much" if pays else "nothing better was found",
             "window": {"from": (end - timedelta(hours=1)).isoformat(), "to": end.isoformat()},
+            "twins": twins,
             "report": {
                 "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
                 "moves": {"endpoints": 2, "subscriptions": 0.004},
@@ -69,6 +69,13 @@ async def test_plan_that_does_not_pay_changes_nothing_and_says_why() -> None:
     assert decision.line().startswith("nothing: nothing better was found (S = 4")
 
 
+async def test_processes_of_one_name_are_told_with_the_decision() -> None:
+    decision = await decide(Scripted(plan=Ran(0, planned(pays=False, twins=1), "")), POLICY)
+    assert "1 name was had by two processes at once" in decision.line()
+    assert decision.figures is not None
+    assert decision.figures["twins"] == 1
+
+
 async def test_dry_run_submits_and_applies_nothing() -> None:
     run = Scripted(plan=Ran(0, planned(pays=True), ""))
     decision = await decide(run, Policy([], None, [], dry_run=True))
@@ -107,35 +114,12 @@ async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, Ran], 
     assert decision.why.endswith(why)
 
 
-def test_decisions_are_written_down(tmp_path: Path) -> None:
-    said: list[str] = []
-    journal = Journal(tmp_path / "state", said.append)
-    with journal.held():
-        journal.note(Decision("nothing", "it is even"), 1.26)
-        journal.note(Decision("applied", "it pays", "p-1", None), 2.0)
-    entries: list[dict[str, Any]] = [json.loads(line) for line in journal.file.read_text().splitlines()]
-    assert [(entry["what"], entry["plan"], entry["seconds"]) for entry in entries] == [
-        ("nothing", None, 1.3),
-        ("applied", "p-1", 2.0),
-    ]
-    assert [line.split("  ", 1)[1] for line in said] == ["nothing: it is even", "applied p-1: it pays"]
-
-
-def test_two_loops_of_a_state_directory_are_one_too_many(tmp_path: Path) -> None:
-    first, second = Journal(tmp_path, print), Journal(tmp_path, print)
-    with first.held(), pytest.raises(AlreadyPlanning, match=r"autoplan\.lock"), second.held():
-        pass
-    with second.held():
-        pass
-
-
-def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(BadStateDir, match="file"), Journal(tmp_path / "file", print).held():
-        pass
-    said: list[str] = []
-    Journal(tmp_path / "nowhere", said.append).note(Decision("nothing", "it is even"), 1.0)
-    assert "was not written" in said[1]
+@pytest.mark.parametrize("command", ["pipeline", "plan"])
+async def test_without_traffic_to_learn_from_nothing_is_done_and_nothing_has_failed(command: str) -> None:
+    run = Scripted(**{command: Ran(EXIT_NOTHING, "", "diem: from 10 to 11 no client was subscribed to anything\n")})
+    decision = await decide(run, POLICY)
+    assert decision == Decision("nothing", f"diem {command}: from 10 to 11 no client was subscribed to anything")
+    assert not any(each.startswith("apply") for each in run.ran)
 
 
 async def test_pause_ends_when_it_is_to_stop() -> None:

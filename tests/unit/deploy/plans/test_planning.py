@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from deploy.plans.system import System
 from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode
 from metadata.plans.plan import decode
+from tests.support.traffic import MINUTE, Life, write
 from tests.unit.deploy.plans.recorded import recorded
 from tests.unit.deploy.plans.scripted import running
 
@@ -58,3 +60,12 @@ def test_for_programs_it_is_one_object_and_nothing_else(tmp_path: Path, capsys: 
 def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotWritten, match="cannot be written: "):
         planned(tmp_path).write(tmp_path)
+
+
+def test_processes_of_one_name_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin = Life("websocket-1", 0xA2, 0, 0)
+    now = time.time_ns() // 1_000_000
+    write(tmp_path / "in", "twin.jsonl", [twin.counts(now - n * MINUTE, now - (n - 1) * MINUTE) for n in (4, 3, 2)])
+    made = planned(tmp_path)
+    assert "1 name was had by two processes at once" in capsys.readouterr().err
+    assert made.as_json(None, submitted=False)["twins"] == 1

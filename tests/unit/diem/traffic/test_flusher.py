@@ -104,13 +104,14 @@ async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
 async def test_counts_are_taken_at_full_minutes_and_at_the_end(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
-        await asyncio.sleep(0)
-        world.clock.advance(59.999)
+        world.clients(1)
         await until(lambda: world.sink.events)
-        world.clock.advance(60)
+        world.clock.advance(59.999)
         await until(lambda: len(world.sink.events) == 2)
+        world.clock.advance(60)
+        await until(lambda: len(world.sink.events) == 3)
         world.clock.advance(10)
-    spans = [(event.since - START, event.until - START) for event in world.sink.events]
+    spans = [(event.since - START, event.until - START) for event in world.sink.events[1:]]
     assert spans == [(1, 60_000), (60_000, 120_000), (120_000, 130_001)]
 
 

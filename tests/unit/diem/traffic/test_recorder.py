@@ -159,6 +159,35 @@ def test_updates_are_counted_with_who_got_them_and_not_in_a_catch_up(world: Worl
     assert (nothing.since, nothing.updates) == (START + 60_000, {})
 
 
+def test_a_process_that_nobody_uses_is_silent_after_it_has_said_so(world: World) -> None:
+    def minute() -> int:
+        world.clock.advance(60)
+        world.recorder.count()
+        return len(world.events())
+
+    assert [minute(), minute(), minute()] == [1, 0, 0], "a new life is heard of, for it ends those before"
+    session = world.session()
+    assert session.visit is not None
+    assert [minute(), minute(), minute()] == [2, 1, 1], "sessions last as long as signs of life come"
+    session.visit.ended()
+    assert [minute(), minute(), minute()] == [2, 0, 0]
+    assert world.hub.tally is not None
+    world.hub.tally.take([b"/a"])
+    assert [minute(), minute(), minute()] == [1, 1, 0]
+
+
+def test_counts_after_a_silence_are_of_the_last_minute_only(world: World) -> None:
+    for _ in range(3):
+        world.clock.advance(60)
+        world.recorder.count()
+    assert world.hub.tally is not None
+    world.hub.tally.take([b"/a"])
+    world.clock.advance(60)
+    world.recorder.count()
+    counts = world.events()[-1]
+    assert (counts.since, counts.until) == (START + 180_000, START + 240_000)
+
+
 def test_in_the_baseline_mode_every_session_counts(tmp_path: Path) -> None:
     world = World(tmp_path, Hub(everyone=True))
     world.hub.hello("s", ["store"])

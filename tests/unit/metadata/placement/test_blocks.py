@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata.placement import blocks
+from metadata.placement import blocks, fanout, graph
 from metadata.placement.backend import NumpyBackend
 from metadata.placement.blocks import Block, Parts
 from metadata.placement.instance import Instance
@@ -38,7 +38,7 @@ def test_fan_out_is_the_weight_of_sets_by_the_parts_they_meet(made: Instance, se
 
 def test_fan_out_counts_more_than_64_parts() -> None:
     part = np.arange(200, dtype=np.int32)
-    found = blocks.fan_out(block(([0, 63, 64, 65, 128, 199], 3), ([7], 2)), part, 200)
+    found = fanout.fan_out(block(([0, 63, 64, 65, 128, 199], 3), ([7], 2)), part, 200)
     assert (found[6], found[1], found.sum()) == (3, 2, 5)
 
 
@@ -123,10 +123,10 @@ def test_every_result_is_the_same_bits_however_sets_are_shared_out(made: Instanc
 def test_the_graph_shares_the_weight_of_a_set_out_over_its_pairs() -> None:
     made = block(([0, 1, 2], 2), ([0, 1], 1), ([3], 9), ([0, 4], 5))
     cold = np.array([True, True, True, True, False])
-    graph = blocks.cosubscription(made, cold, 1.0, 100).toarray() / 4096
-    assert graph[0].tolist() == [0, 2, 1, 0, 0]
-    assert (graph == graph.T).all()
-    assert graph[3].sum() == graph[4].sum() == 0
+    shared = graph.cosubscription(made, cold, 1.0, 100).toarray() / 4096
+    assert shared[0].tolist() == [0, 2, 1, 0, 0]
+    assert (shared == shared.T).all()
+    assert shared[3].sum() == shared[4].sum() == 0
 
 
 def test_a_share_of_the_sets_is_about_that_share() -> None:
@@ -139,16 +139,16 @@ def test_a_share_of_the_sets_is_about_that_share() -> None:
 
 def test_contraction_merges_equal_sets_and_drops_what_is_in_one_cluster() -> None:
     made = block(([0, 1, 2], 2), ([0, 3], 1), ([1, 2], 5), ([0, 4], 7), ([3, 4], 1))
-    found = blocks.contracted(made, np.array([0, 1, 1, 1, -1], np.int32), 2)
+    found = graph.contracted(made, np.array([0, 1, 1, 1, -1], np.int32), 2)
     assert (found.pins.tolist(), found.sizes.tolist(), found.weights.tolist()) == ([0, 1], [2], [3])
 
 
 def test_empty_blocks_count_nothing() -> None:
     nothing, part = block(), np.zeros(3, np.int32)
-    assert blocks.fan_out(nothing, part, 2).tolist() == [0, 0, 0]
-    assert blocks.affinity(nothing, part, 2, 1).sum() == blocks.lonely(nothing, part, 2).sum() == 0
-    assert blocks.contracted(nothing, part, 1).sizes.size == 0
-    assert blocks.gains(blocks.regrouped(nothing, part), np.zeros(3, np.uint8)).tolist() == [0, 0, 0]
+    assert fanout.fan_out(nothing, part, 2).tolist() == [0, 0, 0]
+    assert fanout.affinity(nothing, part, 2, 1).sum() == fanout.lonely(nothing, part, 2).sum() == 0
+    assert graph.contracted(nothing, part, 1).sizes.size == 0
+    assert fanout.gains(fanout.regrouped(nothing, part), np.zeros(3, np.uint8)).tolist() == [0, 0, 0]
 
 
 @given(st.integers(1, 1 << 60))

@@ -1,41 +1,34 @@
 """Plans as operators see them, whatever has become of their files."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader
-from diem.process.clock import SystemClock
-from metadata.plans import library
-from metadata.plans.driver import Driver
+from diem.protocol.partition_map import Phase
+from metadata.plans import library, moves
 from metadata.plans.library import Library
-from metadata.plans.moves import Moves
 from metadata.plans.plan import Plan
-
-OPTIONS = KafkaOptions("k:9092")
-
-
-def plan(number: int) -> Plan:
-    return Plan(epoch=number, partitions=4, homes={"/a": 1}, created=f"2026-01-02T03:04:{number:02}Z")
+from metadata.plans.steps import BACK
+from tests.unit.metadata.plans.scripted import Service
 
 
-def moves(directory: Path) -> Moves:
-    return Moves(OPTIONS, Driver(OPTIONS, MapReader(OPTIONS), SystemClock(), 30.0), Library(directory))
+def plan(number: int, epoch: int = 3) -> Plan:
+    return Plan(epoch=epoch, partitions=4, homes={"/a": 1}, created=f"2026-01-02T03:04:{number:02}Z")
 
 
-def test_a_plan_that_cannot_be_read_any_more_hides_no_other(tmp_path: Path) -> None:
+async def test_a_plan_that_cannot_be_read_any_more_hides_no_other(tmp_path: Path) -> None:
     for number in (1, 2):
         Library(tmp_path).put(plan(number))
     (tmp_path / f"{plan(1).id}.plan").write_bytes(b"")
-    assert [status["id"] for status in moves(tmp_path).all()] == [plan(2).id]
+    assert [status["id"] for status in await Service(tmp_path).moves.all()] == [plan(2).id]
 
 
-def test_a_plan_that_another_instance_forgets_meanwhile_hides_no_other(tmp_path: Path) -> None:
+async def test_a_plan_that_another_instance_forgets_meanwhile_hides_no_other(tmp_path: Path) -> None:
     Library(tmp_path).put(plan(1))
     (tmp_path / "p-gone.plan").symlink_to(tmp_path / "nowhere")
-    assert [status["id"] for status in moves(tmp_path).all()] == [plan(1).id]
+    assert [status["id"] for status in await Service(tmp_path).moves.all()] == [plan(1).id]
 
 
 def test_a_plan_that_is_submitted_after_the_clock_was_set_back_is_kept(
@@ -48,3 +41,52 @@ def test_a_plan_that_is_submitted_after_the_clock_was_set_back_is_kept(
         os.utime(tmp_path / f"{plan(number).id}.plan", (2e9 + number, 2e9 + number))
     kept.put(plan(3))
     assert set(kept.names()) == {plan(3).id, plan(2).id}
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("taken", ["", BACK])
+async def test_what_a_rollback_needs_is_kept_however_many_plans_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, taken: str
+) -> None:
+    monkeypatch.setattr(library, "KEPT", 4)
+    monkeypatch.setattr(library, "BEGUN", 1)
+    service = Service(tmp_path)
+    for number in (1, 2):
+        service.library.put(plan(number))
+        service.library.put_before(plan(number).id, {"/a": 3})
+    # The other one was not written to the map in the end.
+    service.read(7, phase, taken + plan(1).id)
+    for number in range(3, 9):
+        await service.moves.submit(plan(number, epoch=7))
+    assert service.library.before(plan(1).id) == {"/a": 3}
+    assert service.library.names() == [plan(1).id, plan(2).id, plan(7, 7).id, plan(8, 7).id]
+    assert service.moves.status(plan(1).id)["moves"] == (1 if phase is Phase.STABLE else 0)
+
+
+async def test_a_plan_that_is_just_being_begun_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "KEPT", 2)
+    monkeypatch.setattr(library, "BEGUN", 1)
+    service, growing, grown = Service(tmp_path), asyncio.Event(), asyncio.Event()
+
+    async def grow(*_: object) -> None:
+        growing.set()
+        await grown.wait()
+
+    monkeypatch.setattr(moves, "grow", grow)
+    service.library.put(plan(1))
+    service.read(3, Phase.STABLE, "")
+    begun = asyncio.create_task(service.moves.apply(plan(1).id))
+    await growing.wait()
+    # As if others had been begun later.
+    for path in tmp_path.iterdir():
+        os.utime(path, (1e9, 1e9))
+    service.library.put(plan(2))
+    service.library.put_before(plan(2).id, {})
+    for number in (3, 4):
+        await service.moves.submit(plan(number))
+    grown.set()
+    assert (await begun)["state"] == "preparing"
+    assert set(service.library.names()) == {plan(1).id, plan(2).id, plan(4).id}
+    assert service.library.before(plan(1).id) is not None

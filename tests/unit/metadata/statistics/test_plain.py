@@ -165,6 +165,17 @@ def test_rate_is_of_the_edge_that_took_most_in_each_minute() -> None:
     assert found.endpoints == (EndpointRow("/a", 70 / 600, 0.0, 110, 120),)
 
 
+@pytest.mark.parametrize(("begin", "twins"), [(11, 1), (12.9, 1), (13.1, 0), (14, 0), (15, 0)])
+def test_two_processes_of_one_name_are_told_from_a_restart(begin: float, twins: int) -> None:
+    one, two, other = life(1), life(2), life(3, "websocket-2")
+    first = [one.counts(minute(at), minute(at + 1), a=(60, 0)) for at in (10, 11, 12, 13)]
+    second = [two.counts(minute(begin + at - 1), minute(begin + at), a=(60, 0)) for at in (0, 1, 2)]
+    found = of(first, second, other.counts(minute(10), minute(11)), other.counts(minute(17), minute(18)))
+    assert found.summary.twins == twins
+    # Seen from another window, the lives have nothing to do with each other.
+    assert statistics([Arrival(e, e.time) for e in first + second], Window(minute(15), minute(20))).summary.twins == 0
+
+
 def test_counts_belong_to_the_window_that_has_their_middle() -> None:
     one = life()
     found = of(

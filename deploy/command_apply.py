@@ -1,0 +1,153 @@
+"""The commands of `diem` for plans that are there: `apply`, `rollback` and `plans`."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deploy.command_options import StateDirOption, attended
+from deploy.plans import shown
+from deploy.plans.choose import Outdated, handed_over, is_file, read_plan, to_apply, to_take_back
+from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Way
+from deploy.plans.reached import KeyOption, MetadataOption, done, reached
+from deploy.plans.screen import telling
+from deploy.plans.service import Status
+from deploy.statedir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.process import lifecycle, log
+from diem.process.clock import SystemClock
+from diem.process.faults import ConfigurationError
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command("apply")(apply_command)
+    cli.command("rollback")(rollback_command)
+    cli.command("plans")(plans_command)
+
+
+def apply_command(
+    plan: Annotated[
+        str | None, typer.Argument(metavar="[PLAN|FILE]", help="Name or file; default: the latest that fits.")
+    ] = None,
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    yes: YesOption = False,
+    metadata: MetadataOption = None,
+    key_file: KeyOption = None,
+) -> int:
+    """Move endpoints to where a plan has them, and follow that; also one that is on its way already."""
+    log.configure("error", "console")
+    state, console = StateDir(state_dir), plain_console()
+    file = read_plan(Path(plan)) if plan is not None and is_file(plan) else None
+
+    async def look() -> tuple[Status, dict[str, Any]]:
+        _, service = await reached(state, metadata, key_file)
+        found = await (handed_over(service, *file) if file is not None else to_apply(service, plan))
+        return found, await service.report(found.id) if found.state == "ready" else {}
+
+    found, report = done(look)
+    if found.state == APPLYING.done:
+        console.print(f"{found.id} is applied already")
+        return lifecycle.EXIT_OK
+    if found.is_outdated:
+        raise Outdated(found)
+    if found.state == "ready":
+        console.print(found.id)
+        for each in shown.gains(report):
+            console.print(each)
+        _ask("Move these endpoints now?", yes=yes)
+    # On its way it is only followed: the service says so to whoever begins it again.
+    return _follow(state, metadata, key_file, found, APPLYING)
+
+
+def rollback_command(
+    plan: Annotated[
+        str | None, typer.Argument(metavar="[PLAN]", help="Default: the one that was applied last.")
+    ] = None,
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    yes: YesOption = False,
+    metadata: MetadataOption = None,
+    key_file: KeyOption = None,
+) -> int:
+    """Move the endpoints of a plan back to where they were before it, also while it is being applied."""
+    log.configure("error", "console")
+    state, console = StateDir(state_dir), plain_console()
+
+    async def look() -> Status:
+        return await to_take_back((await reached(state, metadata, key_file))[1], plan)
+
+    found = done(look)
+    if found.state == ROLLING_BACK.done:
+        console.print(f"{found.id} is rolled back already")
+        return lifecycle.EXIT_OK
+    if found.state not in ROLLING_BACK.doing:
+        console.print(f"{found.id} is {shown.state(found)}: {shown.amount(found.moves, 'endpoint')} would move back")
+        _ask("Move them back now?", yes=yes)
+    return _follow(state, metadata, key_file, found, ROLLING_BACK)
+
+
+def plans_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    metadata: MetadataOption = None,
+    key_file: KeyOption = None,
+) -> int:
+    """List the plans that were submitted, and how far each is."""
+    log.configure("error", "console")
+
+    async def look() -> list[Status]:
+        return await (await reached(StateDir(state_dir), metadata, key_file))[1].plans()
+
+    found = done(look)
+    if as_json:
+        typer.echo(json.dumps({"plans": [each._asdict() for each in found]}))
+    elif found:
+        plain_console().print(shown.plans_table(found))
+    else:
+        typer.echo("no plan was submitted yet: `diem plan` makes one")
+    return lifecycle.EXIT_OK
+
+
+def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: Status, way: Way) -> int:
+    console, clock = plain_console(), SystemClock()
+
+    async def follow() -> None:
+        _, service = await reached(state, metadata, key_file)
+        started = clock.monotonic()
+        try:
+            begun = found
+            if found.state not in way.doing:
+                begun = await (service.apply if way is APPLYING else service.rollback)(found.id)
+            with telling(console) as tell:
+                ended = await Follower(service, way, tell, clock).follow(begun)
+        except asyncio.CancelledError:
+            console.print(
+                f"{found.id} goes on without this command: `diem {way.command} {found.id}` shows how far it is",
+                soft_wrap=True,
+            )
+            raise
+        console.print(
+            f"{ended.id} is {shown.state(ended)}, {shown.amount(ended.moves, 'endpoint')}, "
+            f"after {clock.monotonic() - started:.0f} s",
+            soft_wrap=True,
+        )
+        if way is APPLYING:
+            console.print(f"next: diem status; back: diem rollback {ended.id}", soft_wrap=True)
+
+    return attended(follow)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError("there is no terminal to ask at: say --yes")
+    typer.confirm(question, abort=True)

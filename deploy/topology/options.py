@@ -1,0 +1,133 @@
+"""What people choose of a topology: its mode, how many of what, and what all of its processes have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar
+
+from diem.process.faults import ConfigurationError
+
+
+class Mode(StrEnum):
+    """The scaling modes that `diem up` can start."""
+
+    SINGLE = "single"
+    X_BROADCAST = "x-broadcast"
+    X = "x"
+    ALL_TO_ALL = "all-to-all"
+    Z_CLIENT = "z-client"
+    Z_PROXY = "z-proxy"
+    Z_COMPOSITE = "z-composite"
+    XZ = "xz"
+
+    @property
+    def behind_nginx(self) -> bool:
+        """Whether clients come through nginx, which spreads them over equal servers."""
+        return self in {Mode.ALL_TO_ALL, Mode.X_BROADCAST, Mode.X, Mode.XZ}
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether each server has only some of the endpoints."""
+        return self in {Mode.Z_CLIENT, Mode.Z_PROXY, Mode.Z_COMPOSITE, Mode.XZ}
+
+    @property
+    def uses_kafka(self) -> bool:
+        """Whether updates go through Kafka."""
+        return self is Mode.X or self.partitioned
+
+    @property
+    def edge(self) -> str:
+        """The process that serves clients, whether or not nginx stands before it."""
+        return {Mode.Z_PROXY: "proxy", Mode.Z_COMPOSITE: "composite", Mode.XZ: "composite"}.get(self, "websocket")
+
+
+class ProxyMode(StrEnum):
+    """How a proxy reaches servers: one connection to each for all its clients, or one for each client."""
+
+    SHARED = "shared"
+    PASSTHROUGH = "passthrough"
+
+
+class Traffic(StrEnum):
+    """Where is recorded what clients subscribe to."""
+
+    OFF = "off"
+    FILES = "files"
+    KAFKA = "kafka"
+
+
+class BadTopology(ConfigurationError):
+    """The options do not fit the mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Which Kafka is used: `brokers` of our own, or those that `bootstrap_servers` names. Paths are absolute."""
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "bootstrap_servers",
+        "topic_prefix",
+        "partitions",
+        "replication",
+        "security_protocol",
+        "sasl_mechanism",
+        "sasl_username",
+        "sasl_password_file",
+        "ca_file",
+        "certificate_file",
+        "key_file",
+    )
+
+    brokers: int = 1
+    bootstrap_servers: str | None = None
+    topic_prefix: str | None = None
+    partitions: int | None = None
+    replication: int | None = None
+    security_protocol: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password_file: Path | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @property
+    def local_brokers(self) -> int:
+        """How many brokers run here."""
+        return 0 if self.bootstrap_servers else self.brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What all processes of one `diem up` have in common. Paths are absolute.
+
+    `servers` counts for each clone, with a bridge for each in the modes with Kafka. `clones` are groups that have
+    every endpoint; None = 1, in mode xz 2. `max_servers` is how many servers, in mode xz clones, `diem scale` can start
+    later; None = 8, or as many as there are at first if that is more.
+    """
+
+    mode: Mode
+    state_dir: Path
+    servers: int = 1
+    config: Path | None = None
+    log_level: str = "info"
+    drain_seconds: float = 3.0
+    time_factor: float = 1.0
+    max_servers: int | None = None
+    clones: int | None = None
+    proxy: ProxyMode | None = None
+    """Of modes with a proxy; None = shared."""
+    hot: tuple[str, ...] = ()
+    """Endpoints that every server shall have, for partitioned modes."""
+    clients_per_address: int | None = None
+    traffic: Traffic | None = None
+    """None = in Kafka in the modes that use it, else in files."""
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Variables for one process each, by its name; they win over what the plan gives it."""
+
+    @property
+    def traffic_sink(self) -> Traffic:
+        """Where traffic is recorded."""
+        return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)

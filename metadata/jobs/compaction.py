@@ -1,0 +1,131 @@
+"""Makes one file of the many small ones that a past day of a source has, in the tables and in the log of their sink.
+
+Exactly once whatever is killed: readers go by the log, and one rename in it exchanges the files of all such days. Spark
+knows no such thing (its log only grows), so it must not write meanwhile: whoever compacts holds the source.
+"""
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metadata.jobs import rows
+from metadata.jobs.logs import VERSION, data_files, last_compact, local_path, moved_along
+from metadata.jobs.session import SparkFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST: Final = 8
+"""Small files of a table and day that are made one; fewer are left as they are."""
+SMALL: Final = 64 << 20
+"""Bytes; a larger file is left as it is."""
+KEPT_S: Final = 86_400.0
+"""What the log does not name any more is removed so much later: somebody may be reading it."""
+_WORK: Final = "_compacting"
+"""In the folder of the sink; nobody takes what begins so for data."""
+
+
+def compact(spark: "SparkSession", sink: Path, today: date) -> int:
+    """Compact the days before ``today`` (UTC), and return how many files are fewer. Only for who holds the source.
+
+    Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
+
+    Raises:
+        SparkFailed: files could not be read, or not be written as a whole; nothing has changed.
+    """
+    log = last_compact(sink)
+    if log is None:
+        return 0
+    version, *lines = log.read_text(encoding="utf-8").splitlines()
+    if version != VERSION:
+        return 0
+    remove_unnamed(sink)
+    days = _many(sink, lines, today)
+    if not days:
+        return 0
+    new = [_merged(spark, sink, folder, own) for folder, own in days.items()]
+    replaced = {line for own in days.values() for line in own}
+    _exchange(log, [version, *(line for line in lines if line not in replaced), *new])
+    for line in replaced:
+        # Whoever has begun to read them already has some time from now on.
+        with suppress(OSError):
+            os.utime(_file(sink, line))
+    return len(replaced) - len(new)
+
+
+def _many(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path, list[str]]:
+    """Return the entries that are to be one, by folder."""
+    found = defaultdict[Path, list[str]](list)
+    for line in lines:
+        entry, folder = json.loads(line), _file(sink, line).parent
+        is_past = folder.name.startswith("day=") and folder.name < f"day={today.isoformat()}"
+        if is_past and entry.get("action", "add") == "add" and entry["size"] < SMALL:
+            found[folder].append(line)
+    return {folder: own for folder, own in found.items() if len(own) >= LEAST}
+
+
+def _merged(spark: "SparkSession", sink: Path, folder: Path, lines: Sequence[str]) -> str:
+    """Write a file with the rows of these, where no reader looks yet, and return its entry."""
+    work, files = sink / _WORK, [str(_file(sink, line)) for line in lines]
+    shutil.rmtree(work, ignore_errors=True)
+    frame = spark.read.schema(rows.FILE_SCHEMA).parquet(*files).select(*rows.FILE_COLUMNS)
+    frame.coalesce(1).write.parquet(str(work))
+    (part,) = work.glob("*.parquet")
+    there, kept = frame.count(), spark.read.parquet(str(part)).count()
+    if there != kept:
+        raise SparkFailed(f"of {there} rows in {folder} {kept} were written into one file")
+    file = folder / f"part-compacted-{uuid.uuid4()}.snappy.parquet"
+    _sync(part)
+    part.rename(file)
+    _sync(folder)
+    shutil.rmtree(work)
+    # As Spark has written its own: with the folder that the sink was in then.
+    entry = json.loads(lines[0])
+    path, stat = f"{entry['path'].rpartition('/')[0]}/{file.name}", file.stat()
+    return json.dumps(
+        entry | {"path": path, "size": stat.st_size, "modificationTime": stat.st_mtime_ns // 1_000_000},
+        separators=(",", ":"),
+    )
+
+
+def _exchange(log: Path, lines: Sequence[str]) -> None:
+    new = log.with_name(f".{log.name}.new")
+    new.write_text("\n".join(lines), encoding="utf-8")
+    _sync(new)
+    # The checksum is of the old content; without one Spark compares none.
+    log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+    new.replace(log)
+    _sync(log.parent)
+
+
+def remove_unnamed(sink: Path) -> None:
+    """Remove what was compacted a day ago, and what attempts that were cut short have left."""
+    named, before = set(data_files(sink)), time.time() - KEPT_S
+    if not all(file.is_relative_to(sink) for file in named):
+        # It had another name once, so it is not known which of its files count.
+        return
+    for file in sink.glob("table=*/day=*/*.parquet"):
+        with suppress(OSError):
+            if file not in named and file.stat().st_mtime < before:
+                file.unlink()
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _file(sink: Path, line: str) -> Path:
+    return moved_along(local_path(json.loads(line)["path"]), sink)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

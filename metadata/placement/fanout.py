@@ -1,0 +1,133 @@
+"""Fan-out, and what a placement gains, over one block of subscription sets: results of all blocks add up.
+
+Exactly: gains are multiples of 2**-20, for p = 1/2 and clamped exponents (see :mod:`metadata.placement.blocks`).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse  # type: ignore[import-untyped]
+
+from metadata.placement.blocks import Block, Floats, Ints, Parts, starts_of, summed
+
+CLAMP: Final = 20
+"""Exponents of 1/2 end here: 2**-20 is the unit of every gain."""
+_CELLS: Final = 1 << 20
+_POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
+
+
+def fan_out(block: Block, part: Parts, k: int) -> Ints:
+    """Weight of the sets that meet 0, 1, ... k parts: int64[k + 1]. Sets without a part are those of hot endpoints."""
+    if not block.sizes.size:
+        return np.zeros(k + 1, np.int64)
+    starts, met = starts_of(block.sizes), np.zeros(block.sizes.size, np.int64)
+    for word in range(0, k, 64):
+        inside = (part >= word) & (part < word + 64)
+        bit = np.where(inside, np.left_shift(np.uint64(1), np.where(inside, part - word, 0).astype(np.uint64)), 0)
+        met += np.bitwise_count(np.bitwise_or.reduceat(bit.astype(np.uint64)[block.pins], starts))
+    # Weights are integers whose sum is below 2**53: exact in float64.
+    return summed(met, block.weights, k + 1).astype(np.int64)
+
+
+def needed(block: Block, load: Floats, most: float) -> Ints:
+    """Weight of all sets, and of the parts that they need at least when none holds more than ``most``: int64[2]."""
+    row = np.repeat(np.arange(block.sizes.size), block.sizes)
+    # A little less, for what rounding adds.
+    parts = np.maximum(np.ceil(summed(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
+    return np.array([block.weights.sum(), (parts * block.weights).sum()], np.int64)
+
+
+def lonely(block: Block, part: Parts, k: int) -> Ints:
+    """D_e for every endpoint: weight of the sets that need one part fewer without it (they keep another)."""
+    result = np.zeros(part.size)
+    for piece in _rows(block, k + 1):
+        counts, cells = _counts(piece, part, k)
+        several = (counts[:, :k] > 0).sum(1) > 1
+        alone = (counts.ravel()[cells] == 1) & np.repeat(several, piece.sizes) & (part[piece.pins] >= 0)
+        weight = np.repeat(piece.weights, piece.sizes)[alone]
+        result += summed(piece.pins[alone], weight, part.size)
+    return result.astype(np.int64)
+
+
+def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | None = None) -> Floats:
+    """Sum over the sets of e of weight * q**(pins in part i), for all e and i: float64[E, k]; q = 2**-sharpness.
+
+    From it follows the gain of every move of the k-way p-fan-out (SHP, VLDB'17, equation 2, with p = 1 - q). With
+    ``before``: how much it differs from what it was for that placement. Endpoints without a part have a row as well.
+    """
+    result = np.zeros((part.size, k))
+    for piece in _rows(block, k + 1):
+        spread = _spread(piece, part, k, sharpness)
+        if before is not None:
+            spread -= _spread(piece, before, k, sharpness)
+        ends = np.append(0, np.cumsum(piece.sizes))
+        # The sets as columns: E x sets.
+        incidence = sparse.csc_array((np.ones(piece.pins.size), piece.pins, ends), shape=(part.size, piece.sizes.size))
+        result += incidence @ spread
+    return result
+
+
+def regrouped(block: Block, group: Parts) -> Block:
+    """One set for every (set, group) that has at least two pins: what a level of the bisection works on.
+
+    ``group`` is a number >= 0 for each endpoint, or negative for those that are not divided any more.
+    """
+    row = np.repeat(np.arange(block.sizes.size), block.sizes)
+    inside = group[block.pins] >= 0
+    row, pins = row[inside], block.pins[inside]
+    if not pins.size:
+        return Block(pins, np.zeros(0, np.int32), np.zeros(0, np.int64))
+    key = row * (int(group.max()) + 1) + group[pins]
+    order = np.argsort(key, kind="stable")
+    key, row, pins = key[order], row[order], pins[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    sizes = np.diff(np.append(first, key.size)).astype(np.int32)
+    keep = sizes > 1
+    return Block(pins[np.repeat(keep, sizes)], sizes[keep], block.weights[row[first]][keep])
+
+
+def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
+    """Gain of moving every endpoint to the other side of its group: float64[E] (SHP, VLDB'17, equation 3, p = 1/2).
+
+    ``level`` is a block of :func:`regrouped`, ``side`` 0 or 1 for each endpoint.
+    """
+    if not level.sizes.size:
+        return np.zeros(side.size)
+    pinned = side[level.pins]
+    ones = np.add.reduceat(pinned, starts_of(level.sizes), dtype=np.int32)
+    zeros = level.sizes - ones
+    of_set = np.empty((level.sizes.size, 2))
+    of_set[:, 0] = level.weights * (_power(zeros - 1) - _power(ones))
+    of_set[:, 1] = level.weights * (_power(ones - 1) - _power(zeros))
+    cell = np.repeat(np.arange(0, 2 * level.sizes.size, 2, dtype=np.int32), level.sizes) + pinned
+    return 0.5 * summed(level.pins, of_set.ravel()[cell], side.size)
+
+
+def _power(count: Parts) -> Floats:
+    """2**-count, clamped. What it is for a side without pins (-1) is not looked at."""
+    return np.take(_POWERS, count, mode="clip")
+
+
+def _rows(block: Block, cells: int) -> Iterator[Block]:
+    """The block in pieces of at most so many sets that a row of ``cells`` numbers for each fits the cache."""
+    ends = np.cumsum(block.sizes)
+    step = max(1, _CELLS // cells)
+    for first in range(0, block.sizes.size, step):
+        last = min(first + step, block.sizes.size)
+        start = int(ends[first - 1]) if first else 0
+        yield Block(block.pins[start : int(ends[last - 1])], block.sizes[first:last], block.weights[first:last])
+
+
+def _counts(block: Block, part: Parts, k: int) -> tuple[Ints, Ints]:
+    """Pins of every set in every part [sets, k + 1] (the last column: in none), and the cell of each pin."""
+    placed = np.where(part < 0, k, part)[block.pins]
+    cells = np.repeat(np.arange(0, block.sizes.size * (k + 1), k + 1), block.sizes) + placed
+    counts: Ints = np.bincount(cells, minlength=block.sizes.size * (k + 1)).astype(np.int64, copy=False)
+    return counts.reshape(-1, k + 1), cells
+
+
+def _spread(block: Block, part: Parts, k: int, sharpness: int) -> Floats:
+    counts, _ = _counts(block, part, k)
+    return np.take(_POWERS, counts[:, :k] * sharpness, mode="clip") * block.weights[:, None]

@@ -1,0 +1,157 @@
+"""Two instances of the metadata service on one topic, with steps whose outcome nobody knows: no plan is lost."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.map_reader import MapReader
+from diem.process.clock import ManualClock
+from diem.protocol.partition_map import HEAD_KEY, HOT, Head, MapBuilder, PartitionMap, Phase, encode_head
+from metadata.plans import library, moves
+from metadata.plans.driver import Driver
+from metadata.plans.library import Library
+from metadata.plans.moves import Conflict, Moves, Unknown
+from metadata.plans.plan import Plan
+from metadata.plans.steps import BACK, Step, moving, proceed
+from tests.unit.metadata.plans.scripted import NOBODY
+
+NAMES = [f"/e/{number}" for number in range(6)]
+
+
+class Topic:
+    """The map's topic: what was committed, in its order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[bytes, bytes]] = []
+        self._whole = MapBuilder()
+        self.write(Step({}, Head(4, 0)))
+
+    @property
+    def map(self) -> PartitionMap:
+        assert self._whole.map is not None
+        return self._whole.map
+
+    def write(self, step: Step) -> None:
+        new = [(key, value or b"") for key, value in step.records.items()] + [(HEAD_KEY, encode_head(step.head))]
+        for key, value in new:
+            self._whole.take(key, value)
+        self.log += new
+
+
+class Behind(MapReader):
+    """A reader that has read as much of the topic as the test lets it."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(NOBODY)
+        self.caught_up = True
+        self._written = topic
+        self._read = MapBuilder()
+        self._at = 0
+        self.pull(1)
+
+    @property
+    def map(self) -> PartitionMap | None:
+        return self._read.map
+
+    def pull(self, count: int) -> None:
+        for key, value in self._written.log[self._at : self._at + count]:
+            self._read.take(key, value)
+        self._at = min(self._at + count, len(self._written.log))
+
+
+class Doubtful(Driver):
+    """A driver whose steps fail at times, before they are in the topic or after."""
+
+    def __init__(self, topic: Topic, reader: MapReader, chance: random.Random) -> None:
+        super().__init__(NOBODY, reader, ManualClock(), 30.0)
+        self._topic = topic
+        self._chance = chance
+
+    async def write(self, expected: Head, step: Step) -> bool:
+        self._fail()
+        if self._topic.map.head != expected:
+            return False
+        self._topic.write(step)
+        self._fail()
+        return True
+
+    def _fail(self) -> None:
+        if self._chance.random() < 0.1:
+            raise KafkaUnavailable("k:1", "as the test says")
+
+
+class World:
+    """Two instances that share a directory."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.topic, self.library = Topic(), Library(directory)
+        readers = [Behind(self.topic) for _ in range(2)]
+        drivers = [Doubtful(self.topic, reader, self.chance) for reader in readers]
+        self.instances = [
+            (reader, driver, Moves(NOBODY, driver, Library(directory)))
+            for reader, driver in zip(readers, drivers, strict=True)
+        ]
+        self.plans: dict[str, Plan] = {}
+
+    async def act(self) -> None:
+        """Something that an operator or a driver does, by an instance that is more or less behind."""
+        reader, driver, service = self.chance.choice(self.instances)
+        reader.pull(self.chance.choice((0, 1, 3, 100)))
+        driver.changed()
+        assert reader.map is not None
+        what, known = self.chance.random(), list(self.plans)[-4:]
+        if what < 0.25:
+            plan = self._plan(reader.map.head.epoch)
+            self.plans[plan.id] = plan
+            await service.submit(plan)
+        elif what < 0.45 and known:
+            await service.apply(self.chance.choice(known))
+        elif what < 0.6 and (last := self.topic.map.head.plan.removeprefix(BACK)):
+            await service.rollback(last)
+        elif step := proceed(reader.map, reader.map.head.epoch, 30.0, 30.0):
+            await driver.write(reader.map.head, step)
+
+    def check(self) -> None:
+        """What was applied last can be taken back, and everything is where it or its rollback says."""
+        map_ = self.topic.map
+        name = map_.head.plan.removeprefix(BACK)
+        if not name:
+            return
+        before = self.library.before(name)
+        assert before is not None
+        assert self.library.get(name) == self.plans[name]
+        if map_.head.phase is Phase.STABLE:
+            assert not moving(map_)
+            wanted = before if map_.head.plan.startswith(BACK) else self.plans[name].homes
+            assert {endpoint: map_.home(endpoint.encode()) for endpoint in wanted} == wanted
+
+    def _plan(self, epoch: int) -> Plan:
+        number = len(self.plans)
+        names = self.chance.sample(NAMES, self.chance.randint(1, len(NAMES)))
+        homes = {name: self.chance.randint(HOT, 3) for name in names}
+        return Plan(epoch, 4, homes, created=f"2026-01-02T03:{number // 60:02}:{number % 60:02}Z")
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_plan_is_lost_whatever_fails_and_whoever_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    async def grow(*_: object) -> None:
+        """There are as many partitions as anybody wants."""
+
+    monkeypatch.setattr(moves, "grow", grow)
+    monkeypatch.setattr(library, "KEPT", 5)
+    monkeypatch.setattr(library, "BEGUN", 3)
+    world = World(tmp_path, seed)
+    refused = applied = 0
+    for _ in range(120):
+        try:
+            await world.act()
+        except (Conflict, Unknown, KafkaUnavailable):
+            refused += 1
+        applied += world.topic.map.head.phase is Phase.STABLE and bool(world.topic.map.head.plan)
+        world.check()
+    assert min(refused, applied) > 5

@@ -81,6 +81,9 @@ async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path) -> N
                 for view in ("price", "load", "mix"):
                     await expect(page.get_by_test_id(f"{view}-view")).to_have_attribute("data-stale", "true")
                 assert await violations(page) == [], scheme
+                await page.context.set_offline(True)
+                await expect(page.get_by_test_id("offline")).to_have_text(re.compile("^Offline: "))
+                assert await violations(page) == [], scheme
             await page.close()
 
 
@@ -138,6 +141,64 @@ async def test_the_keyboard_alone_reaches_and_moves_everything(tmp_path: Path) -
         await page.keyboard.press("Control+End")
         await expect(cell).to_have_attribute("aria-label", "Romania imports 300 MW net")
         assert await grid.locator('[tabindex="0"]').count() == 1
+
+
+HIDDEN = """() => {
+  const focused = document.activeElement, bar = document.querySelector('.views');
+  const head = focused.closest('tr')?.querySelector('th');
+  const { top, left, height } = focused.getBoundingClientRect();
+  const [above, beside] = [bar.getBoundingClientRect(), head?.getBoundingClientRect()];
+  const under = !bar.contains(focused) && above.top <= 0 && top < above.bottom && height < innerHeight / 2;
+  const behind = focused.tagName === 'TD' && left < beside.right - 1;
+  return under || behind ? focused.ariaLabel || focused.textContent : null;
+}"""
+
+
+async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(tmp_path: Path) -> None:
+    """The links to the views stay at the top, and the matrix's zones at its left, while the rest scrolls."""
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        for size in SIZES:
+            page = await open_page(browser, system, size, "light", "reduce")
+            await see_everything(page)
+            scrolled = 0.0
+            for key, presses in (("Tab", 45), ("Shift+Tab", 45)):
+                for _ in range(presses):
+                    await page.keyboard.press(key)
+                    assert await page.evaluate(HIDDEN) is None, (size, key)
+                    scrolled = max(scrolled, await page.evaluate("scrollY"))
+            assert scrolled > 500, "it went through the page"
+            await page.locator("[data-from][tabindex='0']").focus()
+            for key in ("Control+End", *["ArrowLeft"] * 4, "Control+End", *["ArrowUp"] * 4, "Home"):
+                await page.keyboard.press(key)
+                assert await page.evaluate(HIDDEN) is None, (size, key)
+            await page.close()
+
+
+async def test_figures_are_words_apart_and_signs_have_words_and_a_picked_zone_is_said(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        page = await open_page(browser, system, "desktop", "light")
+        price = page.get_by_test_id("price-view")
+        await expect(price.locator(".low b")).to_have_text("80.00")
+        await expect(price.locator(".summary")).to_match_aria_snapshot("""
+            - term: Low
+            - definition: 80.00 00:00
+            - term: Average
+            - definition: "91.50"
+            - term: High
+            - definition: 103.00 23:00
+        """)
+        chart = page.get_by_test_id("price-chart")
+        await chart.focus()
+        await page.keyboard.press("Home")
+        await page.keyboard.press("ArrowRight")
+        heard = (
+            "[...document.querySelectorAll('.delta > :not([aria-hidden])')].map((part) => part.textContent).join('')"
+        )
+        assert await page.evaluate(heard) == "up 1.00"
+        await page.get_by_role("button", name="BG Bulgaria").first.press("Enter")
+        await expect(page.locator(".day-said")).to_have_text("Bulgaria is shown")
 
 
 async def test_updates_do_not_chatter(tmp_path: Path) -> None:

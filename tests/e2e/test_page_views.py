@@ -17,6 +17,17 @@ pytestmark = pytest.mark.chromium
 
 TALL = {"width": 1280, "height": 2400}
 PHONE = {"width": 360, "height": 740}
+# Whether this visit has written to the browser's database what the next one starts with.
+KEPT = """new Promise((resolve) => {
+  const opening = indexedDB.open("diem", 2);
+  opening.onsuccess = () => {
+    const names = opening.result.transaction("datasets").objectStore("datasets").getAllKeys();
+    names.onsuccess = () => {
+      opening.result.close();
+      resolve(["/generation/GR/solar", "/flows/BG/GR", "/dam/prices/GR"].every((name) => names.result.includes(name)));
+    };
+  };
+})"""
 
 
 async def look(browser: Browser, system: Running, size: dict[str, int], hash_: str = "#zone=GR") -> Page:
@@ -139,6 +150,42 @@ async def test_only_views_in_sight_are_subscribed(tmp_path: Path) -> None:
         assert await page.evaluate("window.diem.stats.fetches['/load/BG'] ?? 0") == before, "nobody looks at it"
         await page.locator('.views a[href="#load"]').click()
         await expect(page.locator('[data-endpoint="/load/BG"] [data-testid="load-value"]')).to_have_text("6000")
+
+
+async def test_a_page_without_servers_shows_what_it_showed_last_with_its_age(tmp_path: Path) -> None:
+    async with chromium() as browser, running(tmp_path) as system:
+        await write(system, *small_market.market())
+        context = await browser.new_context(viewport={"width": TALL["width"], "height": TALL["height"]})
+        page = await context.new_page()
+        await page.goto(f"{system.page}#zone=GR")
+        solar = page.locator('[data-kind="solar"] [data-testid="mix-value"]')
+        flow = page.locator('[data-from="GR"][data-to="BG"]')
+        await expect(solar).to_have_text("1000")
+        await expect(flow).to_have_text(f"{MINUS}300")
+        await expect(page.get_by_test_id("offline")).to_be_hidden()
+        await becomes(page, KEPT)
+        await page.close()
+
+        for unreachable in ("**/config.json", "**/v1/**"):
+            await context.route(unreachable, lambda route: route.abort())
+        page = await context.new_page()
+        await page.goto(f"{system.page}#zone=GR")
+        solar = page.locator('[data-kind="solar"] [data-testid="mix-value"]')
+        await expect(solar).to_have_text("1000")
+        await expect(page.locator('[data-from="GR"][data-to="BG"]')).to_have_text(f"{MINUS}300")
+        await expect(page.get_by_test_id("price-view").locator(".low b")).to_have_text("80.00")
+        await expect(page.get_by_test_id("offline")).to_have_text(
+            re.compile(r"^Offline: .* showed on .* at \d\d:\d\d\.")
+        )
+        mix = page.get_by_test_id("mix-view")
+        await expect(mix).to_have_attribute("data-stale", "true")
+        await expect(mix.get_by_test_id("age")).to_have_text(re.compile(r"^data of \d\d:\d\d:\d\d"))
+
+        for unreachable in ("**/config.json", "**/v1/**"):
+            await context.unroute(unreachable)
+        await connected(page)
+        await expect(page.get_by_test_id("offline")).to_be_hidden()
+        await expect(mix.get_by_test_id("age")).to_have_text(re.compile("^updated"))
 
 
 async def test_sources_are_shown_where_the_data_service_tells_of_them(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The SDK's cache in a real browser: starts without a server, several tabs, and memory that does not grow."""
 
+import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +12,7 @@ from playwright.async_api import BrowserContext, Page, Route
 
 from tests.e2e.page import becomes
 from tests.support.chromium import chromium
+from tests.support.patience import PATIENCE_S
 from tests.support.running import ROOT, running
 
 pytestmark = pytest.mark.chromium
@@ -48,7 +51,7 @@ RUN_CONTRACT: Final = """async () => {
 }"""
 
 KEPT: Final = """new Promise((resolve, reject) => {
-  const opening = indexedDB.open("diem", 1);
+  const opening = indexedDB.open("diem", 2);
   opening.onerror = reject;
   opening.onsuccess = () => {
     const all = opening.result.transaction("datasets").objectStore("datasets").getAll();
@@ -108,7 +111,7 @@ async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirme
             await becomes(page, "JSON.stringify(shown) === '[[1,false]]'")
             assert await page.evaluate("diem.updates.connection.value.state") != "open"
             assert await page.evaluate("diem.data.peek('/a').confirmed") is False
-        await becomes(page, "JSON.stringify(shown) === '[[1,false],[1,true]]'", within=60)
+        await becomes(page, "JSON.stringify(shown) === '[[1,false],[1,true]]'")
 
 
 async def test_two_tabs_keep_the_newest_and_either_starts_with_it(tmp_path: Path) -> None:
@@ -148,14 +151,21 @@ async def test_ten_thousand_updates_leave_memory_as_it_was(tmp_path: Path) -> No
             await profiler.send("HeapProfiler.collectGarbage")
             return int((await profiler.send("Runtime.getHeapUsage"))["usedSize"])
 
-        async def update(rounds: range) -> None:
-            for value in rounds:
-                await system.put(dict.fromkeys(endpoints, value))
-            await becomes(page, f"Object.values(values).every((value) => value === {rounds[-1]})", within=60)
+        async def frames() -> int:
+            return int(await page.evaluate("diem.stats.updateFrames"))
 
-        await update(range(1, 41))
-        before, frames = await used(), await page.evaluate("diem.stats.updateFrames")
-        await update(range(41, 251))
+        async def update(least: int) -> None:
+            """Until the page was told so often: who is slow is told of the last of several updates alone."""
+            end = await frames() + least
+            async with asyncio.timeout(2 * PATIENCE_S):
+                while await frames() < end:
+                    for _ in range(10):
+                        await system.put(dict.fromkeys(endpoints, next(values)))
+            await becomes(page, f"Object.values(values).every((value) => value === {next(values) - 1})")
+
+        values = itertools.count(1)
+        await update(2_000)
+        before = await used()
+        await update(10_000)
         grown = await used() - before
-        assert await page.evaluate("diem.stats.updateFrames") - frames > 10_000
-        assert grown < 500_000, f"{grown} bytes more after 10,500 updates"
+        assert grown < 500_000, f"{grown} bytes more after 10,000 updates"

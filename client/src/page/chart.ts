@@ -1,9 +1,10 @@
 /** The price curve of a day: a step line, with a dot at the price that counts now. */
 
 import uPlot from "uplot";
-import { axisNumber, drawDot, Plot, wash } from "./plot.ts";
+import { Plot } from "./plot.ts";
 import type { Step } from "./series.ts";
 import { columns, priceRange, stepAt } from "./series.ts";
+import { axisNumber, drawDot, wash } from "./strokes.ts";
 import type { MarketTime } from "./time.ts";
 
 export class PriceChart {

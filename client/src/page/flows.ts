@@ -1,19 +1,25 @@
 /** The flows view: zones by zones, each cell with sign and heat, a grid that arrow keys move through. */
 
 import { find, flash, make, setData, setText } from "./dom.ts";
-import { signed } from "./format.ts";
+import { signed, unit as written } from "./format.ts";
 import { heat, moveTo, Network } from "./network.ts";
 import type { Step } from "./series.ts";
 import { stepAt, steps } from "./series.ts";
+import { agreed, behind } from "./units.ts";
 import type { Desk } from "./view.ts";
 import { View } from "./view.ts";
 import { zoneName } from "./zones.ts";
+
+/** Flows that are all weaker have two decimals: a whole gigawatt is a lot. */
+const SMALL = 10;
 
 /** One direction of a border, as it was told last. */
 interface Flow {
   readonly from: string;
   readonly to: string;
   steps: readonly Step[];
+  /** Null while there is no data. */
+  unit: string | null;
 }
 
 export class FlowsView extends View {
@@ -24,6 +30,8 @@ export class FlowsView extends View {
   /** By row and column; the last column is the net position. */
   #cells: (HTMLTableCellElement | null)[][] = [];
   #focused: readonly [number, number] = [0, 0];
+  /** What the cells are in. */
+  #unit = "";
 
   constructor(desk: Desk, root: HTMLElement) {
     super(desk, root);
@@ -44,10 +52,11 @@ export class FlowsView extends View {
     this.forget();
     this.#network = new Network(pairs);
     this.#flows = pairs.map(([from, to]) => {
-      const flow: Flow = { from, to, steps: [] };
+      const flow: Flow = { from, to, steps: [], unit: null };
       this.group.want(`/flows/${from}/${to}`, (dataset) => {
         flow.steps = dataset.gone ? [] : steps(dataset);
-        this.accepted(dataset);
+        flow.unit = dataset.gone ? null : dataset.unit;
+        this.accepted(dataset, `${from} to ${to}`);
       });
       return flow;
     });
@@ -108,8 +117,21 @@ export class FlowsView extends View {
   }
 
   protected draw(): void {
-    for (const { from, to, steps } of this.#flows) this.#network.set(from, to, stepAt(steps, Date.now())?.step.value ?? null);
+    const units = agreed(this.#flows.flatMap(({ from, to, unit }) => (unit === null ? [] : { name: `${from} to ${to}`, unit })));
+    this.leaveOut(units);
+    this.about(`From the row to the column${behind(units.unit)}: + is sent, − is received`);
+    for (const { from, to, steps, unit } of this.#flows) {
+      this.#network.set(from, to, unit === units.unit ? (stepAt(steps, Date.now())?.step.value ?? null) : null);
+    }
+    const isOther = units.unit !== this.#unit;
+    this.#unit = units.unit;
+    this.#write(isOther);
+  }
+
+  /** `again`: what the cells say of themselves is to be said anew, for it is in another unit. */
+  #write(again: boolean): void {
     const { strongest } = this.#network;
+    const digits = strongest > 0 && strongest < SMALL ? 2 : 0;
     for (const cell of this.#cells.flat()) {
       const from = cell?.dataset.from;
       if (!cell || from === undefined) continue;
@@ -120,10 +142,11 @@ export class FlowsView extends View {
         setData(cell, "way", (value ?? 0) < 0 ? "in" : "out");
       }
       const before = cell.textContent;
-      if (!setText(cell, value === null ? "–" : signed(value))) continue;
+      const changed = setText(cell, value === null ? "–" : signed(value, digits));
+      if (!changed && !again) continue;
       setData(cell, "value", value === null ? "" : String(value));
-      cell.ariaLabel = flowWords(from, to ?? null, value);
-      if (before && before !== "–") flash(cell);
+      cell.ariaLabel = flowWords(from, to ?? null, value, this.#unit, digits);
+      if (changed && before && before !== "–") flash(cell);
     }
   }
 
@@ -160,11 +183,11 @@ function zoneHeader(zone: string, scope: "row" | "col"): HTMLElement {
   return head;
 }
 
-/** "Greece to Bulgaria: 412 MW"; a flow the other way round is named by its own direction. */
-export function flowWords(from: string, to: string | null, value: number | null): string {
+/** "Greece sends 412 MW to Bulgaria"; a flow the other way round is named by its own direction. */
+export function flowWords(from: string, to: string | null, value: number | null, unit: string, digits = 0): string {
   const [here, there] = [zoneName(from), to === null ? null : zoneName(to)];
   if (value === null) return there === null ? `${here}: no data` : `${here} and ${there}: no data`;
-  const amount = `${Math.round(Math.abs(value))} MW`;
+  const amount = [Math.abs(value).toFixed(digits), written(unit)].filter(Boolean).join(" ");
   if (there === null) return value < 0 ? `${here} imports ${amount} net` : `${here} exports ${amount} net`;
   return value < 0 ? `${here} receives ${amount} from ${there}` : `${here} sends ${amount} to ${there}`;
 }

@@ -4,14 +4,16 @@ import uPlot from "uplot";
 import type { Moment } from "./deviation.ts";
 import { columnsOf, deviationBound, loadRange, meanError, moments } from "./deviation.ts";
 import { find, setData, setNumber, setText } from "./dom.ts";
-import { dayInterval, interval, percent, power } from "./format.ts";
-import { axisNumber, drawDot, Plot, wash } from "./plot.ts";
+import { dayInterval, interval, percent, power, unit as written } from "./format.ts";
+import { Plot } from "./plot.ts";
 import { Unfolded } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
+import { axisNumber, drawDot, wash } from "./strokes.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
 import type { Desk } from "./view.ts";
+import { behind } from "./units.ts";
 import { View } from "./view.ts";
 import type { LoadRow } from "./zones.ts";
 
@@ -25,6 +27,9 @@ export class ForecastView extends View {
   #endpoints = "";
   #actual: Step[] = [];
   #forecast: Step[] = [];
+  /** Null while there is no data. */
+  #unit: string | null = null;
+  #forecastUnit: string | null = null;
   #moments: Moment[] = [];
   #gone = false;
   #pointed: Moment | null = null;
@@ -90,6 +95,7 @@ export class ForecastView extends View {
     this.#name = name;
     this.#time = marketTime(row?.zone ?? null);
     this.#actual = this.#forecast = [];
+    this.#unit = this.#forecastUnit = null;
     this.#gone = false;
     this.#pointed = null;
     this.forget();
@@ -97,13 +103,17 @@ export class ForecastView extends View {
     if (row === null) return;
     this.group.want(row.actual, (dataset) => {
       this.#gone = dataset.gone;
-      if (!dataset.gone) this.#actual = steps(dataset); // a withdrawn load stays in sight, dimmed
+      if (!dataset.gone) {
+        this.#actual = steps(dataset); // a withdrawn load stays in sight, dimmed
+        this.#unit = dataset.unit;
+      }
       this.accepted(dataset);
     });
     if (row.forecast) {
       this.group.want(row.forecast, (dataset) => {
         this.#forecast = dataset.gone ? [] : steps(dataset);
-        this.accepted(dataset);
+        this.#forecastUnit = dataset.gone ? null : dataset.unit;
+        this.changed(); // the age is that of the load: what was forecast of this hour may well be a day old
       });
     }
     this.changed();
@@ -138,7 +148,10 @@ export class ForecastView extends View {
   }
 
   protected draw(): void {
-    this.#moments = moments(this.#actual, this.#forecast);
+    const unit = this.#unit ?? this.#forecastUnit ?? "";
+    const fits = (this.#forecastUnit ?? unit) === unit;
+    this.leaveOut({ unit, odd: fits ? [] : [{ name: "Forecast", unit: this.#forecastUnit ?? "" }] });
+    this.#moments = moments(this.#actual, fits ? this.#forecast : []);
     if (this.#pointed) this.#pointed = this.#moments.find(({ start }) => start === this.#pointed?.start) ?? null;
     this.#plot.show({
       data: columnsOf(this.#moments) as uPlot.AlignedData,
@@ -147,7 +160,7 @@ export class ForecastView extends View {
       to: this.#moments.at(-1)?.end ?? Date.now(),
       time: this.#time,
     });
-    this.about(`${this.#name}, MW, with the deviation in per cent below`);
+    this.about(`${this.#name}${behind(unit)}, with the deviation in per cent below`);
     setText(find(this.root, ".timezone"), `Times in ${this.#time.label(Date.now())}`);
     find(this.root, ".chart").ariaLabel = `Load of ${this.#name} against its forecast`;
     this.#showFigures();
@@ -169,9 +182,10 @@ export class ForecastView extends View {
   #words(moment: Moment | null): string {
     if (moment === null) return "no data";
     const { actual, forecast, off } = moment;
+    const amount = (value: number): string => `${power(value)} ${written(this.#unit ?? this.#forecastUnit ?? "")}`.trimEnd();
     const parts = [
-      actual === null ? "" : `load ${power(actual)} MW`,
-      forecast === null ? "" : `forecast ${power(forecast)} MW`,
+      actual === null ? "" : `load ${amount(actual)}`,
+      forecast === null ? "" : `forecast ${amount(forecast)}`,
       off === null ? "" : `off by ${percent(off)}`,
     ];
     return `${dayInterval(moment.start, moment.end, this.#time)}: ${parts.filter(Boolean).join(", ")}`;

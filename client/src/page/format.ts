@@ -27,7 +27,7 @@ export function price(value: number): string {
   return value.toFixed(2).replace("-", "−");
 }
 
-/** Power in MW: whole numbers from 100 up, one decimal below. */
+/** Power or energy: whole numbers from 100 up, one decimal below. */
 export function power(value: number): string {
   return value.toFixed(Math.abs(value) >= 100 ? 0 : 1).replace("-", "−");
 }
@@ -56,10 +56,10 @@ export function dayInterval(start: number, end: number, time: MarketTime): strin
   return `${time.weekday(start)}, ${interval(start, end, "pointed", time)}`;
 }
 
-/** A flow in whole MW with its sign: "+412", "−96", "0". */
-export function signed(value: number): string {
-  const whole = Math.round(value);
-  return `${whole > 0 ? "+" : whole < 0 ? "−" : ""}${Math.abs(whole)}`;
+/** A flow with its sign, whole unless `digits` says how many decimals: "+412", "−96", "0". */
+export function signed(value: number, digits = 0): string {
+  const text = Math.abs(value).toFixed(digits);
+  return `${Number(text) === 0 ? "" : value > 0 ? "+" : "−"}${text}`;
 }
 
 /** A difference of prices: "+12.50", "−3.00". */

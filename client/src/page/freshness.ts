@@ -1,30 +1,43 @@
 /** How old the data in sight is, and whether it can be trusted to be the latest: the honest line under each view. */
 
 import type { Diem } from "../sdk/index.ts";
+import type { Behind } from "./ages.ts";
 import { find, setData, setText } from "./dom.ts";
 import { duration, updatedAgo } from "./format.ts";
+import { isOffline } from "./offline.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
 
 /** Why the data in sight may no longer be the latest; "" = it is. */
-export function doubt(diem: Diem, endpoints: readonly string[]): string {
+export function doubt(diem: Diem, endpoints: readonly string[], offline = isOffline()): string {
   const { updates, data } = diem;
   const { state } = updates.connection.value;
   const live = endpoints.length > 0 && endpoints.every((endpoint) => updates.isLive(endpoint));
   // With several servers the connection that is missing may be that of other endpoints.
-  if (state !== "open" && !live) return WORDS[state];
+  if (state !== "open" && !live) return offline && state !== "closed" ? "Offline" : WORDS[state];
   if (endpoints.some((endpoint) => data.health.value.failing.has(endpoint))) return "Data Service unreachable";
   return endpoints.every((endpoint) => updates.isLive(endpoint)) ? "" : "Source not live";
 }
 
 const WORDS = { closed: "Disconnected", connecting: "Connecting", reconnecting: "Reconnecting" };
 
-/** "updated 3 s ago"; while in doubt also the time of day, because the age alone no longer says what one looks at. */
-export function ageText(acceptedAt: number | null, now: number, doubted: boolean, time: MarketTime = marketTime(null)): string {
+/**
+ * "updated 3 s ago", and what has stayed behind that: "updated 3 s ago; Solar 3 h ago". While in doubt also the time of day,
+ * because the age alone no longer says what one looks at.
+ */
+export function ageText(
+  acceptedAt: number | null,
+  now: number,
+  doubted: boolean,
+  time: MarketTime = marketTime(null),
+  behind: Behind | null = null,
+): string {
   if (acceptedAt === null) return "";
-  if (!doubted) return updatedAgo(now - acceptedAt);
+  const others = behind && behind.others > 0 ? ` and ${behind.others} more, up to` : "";
+  const late = behind ? `; ${behind.name}${others} ${duration(now - behind.at)} ${doubted ? "old" : "ago"}` : "";
+  if (!doubted) return `${updatedAgo(now - acceptedAt)}${late}`;
   const age = now - acceptedAt < 1_000 ? "" : `, ${duration(now - acceptedAt)} old`;
-  return `data of ${time.clockSeconds(acceptedAt)}${age}`;
+  return `data of ${time.clockSeconds(acceptedAt)}${age}${late}`;
 }
 
 /**
@@ -44,12 +57,12 @@ export class Freshness {
     this.#age = find(view, ".age");
   }
 
-  /** `endpoints` null: the view does not depend on the connection. */
-  show(endpoints: readonly string[] | null, acceptedAt: number | null, problem: string, time: MarketTime = marketTime(null)): void {
+  /** `endpoints` null: the view does not depend on the connection. `behind`: what is older than the newest by far. */
+  show(endpoints: readonly string[] | null, acceptedAt: number | null, problem: string, time: MarketTime, behind: Behind | null): void {
     const note = (endpoints && doubt(this.#diem, endpoints)) || problem;
     const stale = note !== "";
     setData(this.#view, "stale", String(stale));
     setText(this.#note, note);
-    setText(this.#age, ageText(acceptedAt, Date.now(), stale, time) || (stale ? "" : "waiting for data"));
+    setText(this.#age, ageText(acceptedAt, Date.now(), stale, time, behind) || (stale ? "" : "waiting for data"));
   }
 }

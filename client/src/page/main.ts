@@ -1,22 +1,29 @@
 /** The demo page: puts the views on the page, and keeps the list of zones in step with the catalogue. */
 
 import "./style.css";
-import type { CatalogueEntry, Diem } from "../sdk/index.ts";
+import type { Diem } from "../sdk/index.ts";
 import { createDiem } from "../sdk/index.ts";
 import { readHash, writeHash } from "./address.ts";
+import { Catalogue } from "./catalogue.ts";
+import { IMBALANCES, LOADS } from "./comparisons.ts";
 import { find, make, setText } from "./dom.ts";
 import { FlowsView } from "./flows.ts";
 import { ForecastView } from "./forecast.ts";
 import { Frames } from "./frames.ts";
 import { setUpLinks } from "./links.ts";
+import { recall, remember } from "./memory.ts";
 import { MixView } from "./mix.ts";
-import { IMBALANCES, LOADS, PairTable } from "./pairs.ts";
+import { isOffline, offlineWords } from "./offline.ts";
+import { PairTable } from "./pairs.ts";
+import { ZonePicker } from "./picker.ts";
 import { PriceView } from "./price.ts";
 import { Sight } from "./sight.ts";
 import { SourcesView } from "./sources.ts";
 import { showStatus } from "./status.ts";
 import { setUpTheme } from "./theme.ts";
+import { marketTime } from "./time.ts";
 import { Watching } from "./watching.ts";
+import type { Listed } from "./zones.ts";
 import { flowPairs, generationOf, imbalanceRows, loadRows, priceEndpoint, priceZones, wish, zoneName } from "./zones.ts";
 
 declare global {
@@ -37,21 +44,22 @@ const priceView = new PriceView(desk, find(document, ".view.price"), (picked) =>
   day = picked;
   keepPlace();
 });
-const loadTable = new PairTable(desk, find(document, ".view.load"), LOADS, pick);
+const loadTable = new PairTable(desk, find(document, ".view.load"), LOADS, pickRow);
 const forecastView = new ForecastView(desk, find(document, ".view.forecast"));
 const mixView = new MixView(desk, find(document, ".view.mix"));
-const imbalanceTable = new PairTable(desk, find(document, ".view.imbalance"), IMBALANCES, pick);
+const imbalanceTable = new PairTable(desk, find(document, ".view.imbalance"), IMBALANCES, pickRow);
 const flowsView = new FlowsView(desk, find(document, ".view.flows"));
 const sourcesView = new SourcesView(desk, find(document, ".view.sources"), restUrl);
 const views = [priceView, loadTable, forecastView, mixView, imbalanceTable, flowsView, sourcesView];
-const picker = find<HTMLSelectElement>(document, "#zone");
+const picker = new ZonePicker(find(document, "#zone"), pick);
 const tally = find(document, "#tally");
+const offline = find(document, "#offline");
 const tickStatus = showStatus(diem, find(document, "#connection"));
 
-let catalogue: readonly CatalogueEntry[] = [];
+let catalogue: readonly Listed[] = [];
 let zones: string[] = [];
 let { zone: linked, day } = readHash(location.hash);
-let picked = asked.price === null ? (linked ?? asked.zone ?? remembered() ?? "GR") : null;
+let picked = asked.price === null ? (linked ?? asked.zone ?? recall(ZONE_KEY) ?? "GR") : null;
 /** Whether the zone is one that somebody chose: then it stays even if the catalogue does not have it yet. */
 let chosen = (linked ?? asked.zone) !== null;
 
@@ -60,7 +68,6 @@ showZone();
 if (asked.load) loadTable.list(loadRows([], asked.load), new Set());
 setUpTheme(find(document, "#theme"), () => views.forEach((view) => view.repaint()));
 setUpLinks(document);
-picker.addEventListener("change", () => picker.value && pick(picker.value));
 addEventListener("hashchange", () => {
   ({ zone: linked, day } = readHash(location.hash));
   priceView.showDay(day);
@@ -75,14 +82,16 @@ function pick(zone: string): void {
   keepPlace();
 }
 
+/** The same in a table, far from what changes: it is said. */
+function pickRow(zone: string): void {
+  pick(zone);
+  priceView.say(`${zoneName(zone)} is shown`);
+}
+
 function choose(zone: string): void {
   picked = zone;
   chosen = true;
-  try {
-    localStorage.setItem(ZONE_KEY, zone);
-  } catch {
-    // Forbidden storage: the choice lasts as long as the page.
-  }
+  remember(ZONE_KEY, zone);
   showZone();
 }
 
@@ -91,19 +100,9 @@ function keepPlace(): void {
   history.replaceState(history.state, "", `${location.pathname}${location.search}${writeHash({ zone: picked, day })}`);
 }
 
-function remembered(): string | null {
-  try {
-    return localStorage.getItem(ZONE_KEY);
-  } catch {
-    return null;
-  }
-}
-
 function showZone(): void {
-  const options = picked === null || zones.includes(picked) ? zones : [picked, ...zones];
   const name = picked === null ? (asked.price ?? "") : zoneName(picked);
-  picker.replaceChildren(...(picked === null ? [new Option(name, "")] : []), ...options.map((zone) => new Option(zoneName(zone), zone)));
-  picker.value = picked ?? "";
+  picker.show(zones, picked, name);
   document.title = `${name} – DIEM`;
   priceView.select(picked === null ? (asked.price ?? "") : priceEndpoint(picked), name, picked);
   const [row = null] = picked === null ? [] : loadRows(catalogue, null).filter(({ zone, forecast }) => zone === picked && forecast !== null);
@@ -112,7 +111,7 @@ function showZone(): void {
   for (const view of [loadTable, imbalanceTable, flowsView]) view.mark(picked);
 }
 
-function showCatalogue(found: readonly CatalogueEntry[]): void {
+function showCatalogue(found: readonly Listed[]): void {
   catalogue = found;
   zones = priceZones(catalogue);
   const [first] = zones;
@@ -144,20 +143,16 @@ async function restUrl(): Promise<string> {
   return (rest = new URL(config.rest ?? "/v1", url).href.replace(/\/$/, ""));
 }
 
-/** Reads the catalogue until it succeeds once; `delayMs` grows with failures. */
-let reading: ReturnType<typeof setTimeout> | undefined;
-function readCatalogue(delayMs: number, nextMs = 1_000): void {
-  clearTimeout(reading);
-  reading = setTimeout(() => {
-    diem.data.catalogue().then(showCatalogue, () => readCatalogue(Math.random() * nextMs, Math.min(nextMs * 2, 10_000)));
-  }, delayMs);
-}
-
-readCatalogue(0);
+const list = new Catalogue({
+  read: () => diem.data.catalogue(),
+  show: showCatalogue,
+  name: `diem.catalogue ${new URL("./config.json", document.baseURI).href}`,
+});
+list.start();
 let wasOpen: boolean | null = null;
 diem.updates.connection.observe(({ state }) => {
   const isOpen = state === "open";
-  if (isOpen && wasOpen === false) readCatalogue(Math.random() * 2_000); // every tab that came back would ask at once
+  if (isOpen && wasOpen === false) list.read(Math.random() * 2_000); // every tab that came back would ask at once
   if (state !== "connecting") wasOpen = isOpen || (wasOpen === null ? null : false);
   tick();
 });
@@ -166,6 +161,7 @@ diem.data.health.observe(tick);
 
 function tick(): void {
   tickStatus();
+  setText(offline, offlineWords(diem.updates.connection.value, isOffline(), list.outdatedSince, marketTime(null)));
   for (const view of views) view.tick();
   showLinks();
   const { frames, updateFrames, fetches } = diem.stats;

@@ -2,15 +2,18 @@
 
 import uPlot from "uplot";
 import { find, make, setNumber, setText } from "./dom.ts";
-import { dayInterval, interval, power } from "./format.ts";
-import { axisNumber, Plot } from "./plot.ts";
+import { dayInterval, interval, power, unit as written } from "./format.ts";
+import { Plot } from "./plot.ts";
 import { Unfolded, writeNumber } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
 import type { Slice } from "./stack.ts";
 import { complete, known, layered, layers, slices, totals } from "./stack.ts";
+import { axisNumber } from "./strokes.ts";
 import { marketTime } from "./time.ts";
 import type { MarketTime } from "./time.ts";
+import type { Agreed } from "./units.ts";
+import { agreed, aloud, behind } from "./units.ts";
 import type { Desk } from "./view.ts";
 import { View } from "./view.ts";
 
@@ -28,6 +31,9 @@ export class MixView extends View {
   /** The types that the chart has series for. */
   #drawn: string[] = [];
   #series = new Map<string, Step[]>();
+  /** By type, of those that have data. */
+  readonly #units = new Map<string, string>();
+  #agreed: Agreed = { unit: "", odd: [] };
   #slices: Slice[] = [];
   #pointed: Slice | null = null;
   /** The cells of each type: its power, its share. */
@@ -51,7 +57,7 @@ export class MixView extends View {
       }),
     });
     this.#table = new Unfolded(find(root, "details"), () => ({
-      head: ["Time", ...this.#layersDown.map(title), "Total"],
+      head: ["Time", ...this.#layersDown.map(title), `Total${behind(this.#agreed.unit)}`],
       body: this.#slices.map((slice) => [
         dayInterval(slice.start, slice.end, this.#time),
         ...this.#layersDown.map((kind) => valueText(slice, kind)),
@@ -69,13 +75,16 @@ export class MixView extends View {
     this.#time = marketTime(zone);
     this.#kinds = layered(endpoints.keys());
     this.#series = new Map(this.#kinds.map((kind) => [kind, []]));
+    this.#units.clear();
     this.#pointed = null;
     this.forget();
     this.group.clear();
     for (const [kind, endpoint] of endpoints) {
       this.group.want(endpoint, (dataset) => {
         this.#series.set(kind, dataset.gone ? [] : steps(dataset));
-        this.accepted(dataset);
+        if (dataset.gone) this.#units.delete(kind);
+        else this.#units.set(kind, dataset.unit);
+        this.accepted(dataset, title(kind));
       });
     }
     this.root.hidden = endpoints.size === 0;
@@ -97,12 +106,12 @@ export class MixView extends View {
 
   /** The types as they lie in the chart, from the top down. */
   get #layersDown(): string[] {
-    return [...this.#kinds].reverse();
+    return [...this.#drawn].reverse();
   }
 
   #showKinds(): void {
     this.#rows = new Map();
-    const lines = this.#layersDown.map((kind) => {
+    const lines = [...this.#kinds].reverse().map((kind) => {
       const line = make("tr");
       line.dataset.kind = kind;
       const head = make("th");
@@ -120,10 +129,16 @@ export class MixView extends View {
   }
 
   protected draw(): void {
-    this.#slices = complete(slices(this.#series));
+    const parts = this.#kinds.flatMap((kind) => {
+      const unit = this.#units.get(kind);
+      return unit === undefined ? [] : { name: title(kind), unit };
+    });
+    this.#agreed = agreed(parts);
+    const { unit } = this.#agreed;
+    this.#drawn = this.#kinds.filter((kind) => (this.#units.get(kind) ?? unit) === unit);
+    this.#slices = complete(slices(new Map(this.#drawn.map((kind) => [kind, this.#series.get(kind) ?? []]))));
     const [first, last] = [this.#slices[0], this.#slices.at(-1)];
     if (this.#pointed) this.#pointed = this.#slices.find(({ start }) => start === this.#pointed?.start) ?? null;
-    this.#drawn = this.#kinds;
     this.#plot.show({
       key: this.#drawn.join(),
       data: layers(this.#slices, this.#drawn) as uPlot.AlignedData,
@@ -132,7 +147,10 @@ export class MixView extends View {
       to: last?.end ?? Date.now(),
       time: this.#time,
     });
-    this.about(`${this.#name}, by type, MW`);
+    this.about(`${this.#name}, by type${behind(unit)}`);
+    this.leaveOut(this.#agreed);
+    setText(find(this.root, ".mix-table caption"), `Generation by type${aloud(unit)}, with its share`);
+    setText(find(this.root, ".mix-unit"), written(unit) || "Power");
     setText(find(this.root, ".timezone"), `Times in ${this.#time.label(Date.now())}`);
     find(this.root, ".chart").ariaLabel = `Generation by type of ${this.#name}`;
     this.#showShares(this.#pointed === null);
@@ -156,7 +174,7 @@ export class MixView extends View {
   #words(slice: Slice | null): string {
     if (slice === null) return "no data";
     const parts = this.#layersDown.map((kind) => `${title(kind)} ${valueText(slice, kind)}`);
-    return `${dayInterval(slice.start, slice.end, this.#time)}: ${parts.join(", ")}, in megawatts`;
+    return `${dayInterval(slice.start, slice.end, this.#time)}: ${parts.join(", ")}${aloud(this.#agreed.unit)}`;
   }
 }
 

@@ -1,6 +1,6 @@
 /** The flows between zones as a matrix: what each zone sends to each other, less what comes back. Pure. */
 
-/** MW by [from][to], as measured in one direction. */
+/** Flows by [from][to], as measured in one direction; all in one unit. */
 export class Network {
   /** In the order of rows and columns. */
   readonly zones: readonly string[];
@@ -20,20 +20,20 @@ export class Network {
     this.#flows.set(key(from, to), value);
   }
 
-  /** MW from the one to the other, negative the other way round; null where nothing is known. */
+  /** What goes from the one to the other, negative the other way round; null where nothing is known. */
   net(from: string, to: string): number | null {
     const there = this.#flows.get(key(from, to)) ?? null;
     const back = this.#flows.get(key(to, from)) ?? null;
     return there === null && back === null ? null : (there ?? 0) - (back ?? 0);
   }
 
-  /** MW that leave the zone over all borders, less what comes in; null where nothing is known. */
+  /** What leaves the zone over all borders, less what comes in; null where nothing is known. */
   position(zone: string): number | null {
     const flows = this.zones.flatMap((other) => this.net(zone, other) ?? []);
     return flows.length > 0 ? flows.reduce((sum, flow) => sum + flow, 0) : null;
   }
 
-  /** The strongest flow over any border, MW. */
+  /** The strongest flow over any border. */
   get strongest(): number {
     return Math.max(0, ...this.zones.flatMap((from) => this.zones.map((to) => Math.abs(this.net(from, to) ?? 0))));
   }

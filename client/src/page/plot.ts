@@ -2,11 +2,11 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import type { Colour } from "./strokes.ts";
+import { axisTime, drawNow } from "./strokes.ts";
 import { colours } from "./theme.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
-
-export type Colour = (name: string) => string;
 
 /** What a kind of chart adds to the common part. */
 export interface Look {
@@ -109,7 +109,7 @@ export class Plot {
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1_000), time.zone),
       scales: { x: { range: () => [this.#scene.from / 1_000, this.#scene.to / 1_000] }, ...look.scales },
       axes: [
-        { ...axis, grid: { show: false }, size: 30, space: 56, values: (_plot, splits) => splits.map((at) => timeLabel(at * 1_000, time)) },
+        { ...axis, grid: { show: false }, size: 30, space: 56, values: (_plot, splits) => splits.map((at) => axisTime(at * 1_000, time)) },
         ...look.axes.map((own, index) => ({ ...axis, grid: index === 0 ? grid : { show: false }, size: 44, space: 46, ...own })),
       ],
       series: [{}, ...look.series],
@@ -145,22 +145,7 @@ export class Plot {
   #drawNow(plot: uPlot): void {
     const now = Date.now();
     if (now < this.#scene.from || now >= this.#scene.to) return;
-    const { ctx, bbox } = plot;
-    const ratio = devicePixelRatio;
-    const x = Math.round(plot.valToPos(now / 1_000, "x", true));
-    ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = this.#colour("--now");
-    ctx.lineWidth = ratio;
-    ctx.setLineDash([3 * ratio, 3 * ratio]);
-    ctx.beginPath();
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
-    ctx.stroke();
-    ctx.font = `600 ${11 * ratio}px ${this.#family}`;
-    ctx.textAlign = x > bbox.left + bbox.width - 40 * ratio ? "right" : x < bbox.left + 20 * ratio ? "left" : "center";
-    ctx.textBaseline = "bottom";
-    ctx.fillText("now", x, bbox.top - 4 * ratio);
-    ctx.restore();
+    drawNow(plot, now, this.#colour("--now"), this.#family);
   }
 
   /** Left and right move the cursor by one step, Home and End to the ends, Escape takes it away. */
@@ -181,34 +166,4 @@ export class Plot {
     const left = span ? plot.valToPos((span.start + span.end) / 2_000, "x") : -10;
     plot.setCursor({ left, top: span ? plot.bbox.height / devicePixelRatio / 2 : -10 });
   }
-}
-
-/** A number on an axis, with a true minus sign. */
-export const axisNumber = (value: number): string => String(value).replace("-", "−");
-
-/** A dot on a line, for the value that counts now. */
-export function drawDot(plot: uPlot, at: number, value: number, scale: string, fill: string, rim: string): void {
-  const { ctx } = plot;
-  const ratio = devicePixelRatio;
-  ctx.save();
-  ctx.beginPath();
-  ctx.arc(Math.round(plot.valToPos(at / 1_000, "x", true)), plot.valToPos(value, scale, true), 5 * ratio, 0, 2 * Math.PI);
-  ctx.fillStyle = fill;
-  ctx.fill();
-  ctx.lineWidth = 2 * ratio;
-  ctx.strokeStyle = rim;
-  ctx.stroke();
-  ctx.restore();
-}
-
-/** A wash that fades to the bottom. */
-export function wash(plot: uPlot, colour: Colour): CanvasGradient {
-  const gradient = plot.ctx.createLinearGradient(0, plot.bbox.top, 0, plot.bbox.top + plot.bbox.height);
-  gradient.addColorStop(0, colour("--accent-wash"));
-  gradient.addColorStop(1, colour("--accent-fade"));
-  return gradient;
-}
-
-function timeLabel(ms: number, time: MarketTime): string {
-  return ms === time.startOf(time.dayOf(ms)) ? time.weekday(ms) : time.clock(ms);
 }

@@ -2,8 +2,9 @@
 
 import type { Dataset } from "../sdk/index.ts";
 import { PriceChart } from "./chart.ts";
-import type { DayStep } from "./days.ts";
-import { daysOf, defaultDay, neighbours, stepsOf } from "./days.ts";
+import type { DaysInSight } from "./daybar.ts";
+import { DayBar } from "./daybar.ts";
+import { daysOf, defaultDay, stepsOf } from "./days.ts";
 import { find, flash, setData, setText } from "./dom.ts";
 import { interval, price, unit } from "./format.ts";
 import type { Step } from "./series.ts";
@@ -13,10 +14,12 @@ import { marketTime, shiftDay } from "./time.ts";
 import type { Desk } from "./view.ts";
 import { View } from "./view.ts";
 
+const SIGNS = { up: "▲", down: "▼", flat: "■" };
+
 export class PriceView extends View {
   readonly #chart: PriceChart;
   readonly #value: HTMLElement;
-  readonly #said: HTMLElement;
+  readonly #bar: DayBar;
   readonly #onDay: (day: string | null) => void;
   #endpoint = "";
   #name = "";
@@ -35,7 +38,6 @@ export class PriceView extends View {
     super(desk, root);
     this.#onDay = onDay;
     this.#value = find(root, ".now-value");
-    this.#said = find(root, ".day-said");
     this.#chart = new PriceChart(
       find(root, ".chart"),
       (step) => {
@@ -44,16 +46,8 @@ export class PriceView extends View {
       },
       (step) => (step ? this.#words(step) : this.#wordsOfDay()),
     );
-    for (const name of ["previous", "next"] as const) {
-      find(root, `.day-${name}`).addEventListener("click", () => this.#go(this.#around()[name]));
-    }
-    find(root, ".day-today").addEventListener("click", () => this.#pick(null));
-    find(root, ".chart").addEventListener("keydown", (event) => {
-      const step = { PageUp: "previous", PageDown: "next" }[event.key] as "previous" | "next" | undefined;
-      if (step === undefined) return;
-      event.preventDefault();
-      this.#go(this.#around()[step]);
-    });
+    const inSight = (): DaysInSight => ({ day: this.#day, days: this.#days, time: this.#time });
+    this.#bar = new DayBar(find(root, ".days"), find(root, ".chart"), inSight, (day) => this.#pick(day));
   }
 
   /** Shows another endpoint; `name` is what people call it, `zone` whose clock it follows. */
@@ -88,6 +82,11 @@ export class PriceView extends View {
     this.changed();
   }
 
+  /** Says something to those who hear the page. */
+  say(text: string): void {
+    this.#bar.say(text);
+  }
+
   override repaint(): void {
     this.#chart.repaint();
   }
@@ -111,20 +110,11 @@ export class PriceView extends View {
     return this.#picked ?? defaultDay(this.#steps, Date.now(), this.#time);
   }
 
-  #around(): { previous: DayStep; next: DayStep } {
-    return neighbours(this.#day, this.#days);
-  }
-
   #take(dataset: Dataset): void {
     this.#problem = dataset.gone ? "Withdrawn by its source" : "";
     // A withdrawn curve stays in sight, dimmed: the version says what was withdrawn, the points what it was.
     this.#dataset = dataset.gone && this.#dataset ? { ...dataset, points: this.#dataset.points } : dataset;
     this.accepted(dataset);
-  }
-
-  #go({ day, open }: DayStep): void {
-    if (open) this.#pick(day === this.#time.dayOf(Date.now()) ? null : day);
-    else setText(this.#said, `No prices for ${this.#time.dayName(day, true)}`);
   }
 
   /** Somebody chose a day: it is said once, and nothing is said of the updates that follow. */
@@ -134,7 +124,7 @@ export class PriceView extends View {
     this.#onDay(day);
     this.#read();
     this.changed();
-    setText(this.#said, `${this.#time.dayName(this.#day, true)}: ${this.#wordsOfDay()}`);
+    this.#bar.say(`${this.#time.dayName(this.#day, true)}: ${this.#wordsOfDay()}`);
   }
 
   #read(): void {
@@ -161,23 +151,14 @@ export class PriceView extends View {
     setText(find(this.root, ".timezone"), `Times in ${this.#time.label(this.#time.startOf(day))}`);
     find(this.root, ".chart").ariaLabel = `Price curve of ${this.#name}`;
     this.#chart.show(this.#shown, this.#time.startOf(day), this.#time.startOf(shiftDay(day, 1)), this.#time);
-    this.#showDays(day);
+    this.#bar.show();
+    this.#showGap(day);
     this.#showFigure();
     if (known && this.#value.textContent !== before) flash(this.#value);
   }
 
-  #showDays(day: string): void {
-    const today = this.#time.dayOf(Date.now());
-    setText(find(this.root, ".day-name"), this.#time.dayName(day));
-    const around = this.#around();
-    for (const name of ["previous", "next"] as const) {
-      const { day: other, open } = around[name];
-      const label = `${name === "previous" ? "Previous" : "Next"} day, ${this.#time.dayName(other, true)}${open ? "" : ": not in the data"}`;
-      const button = find(this.root, `.day-${name}`);
-      if (button.ariaLabel !== label) button.ariaLabel = button.title = label;
-      if (button.ariaDisabled !== String(!open)) button.ariaDisabled = String(!open);
-    }
-    find(this.root, ".day-today").ariaPressed = String(day === today);
+  /** Says why there is nothing to see, and where there is something. */
+  #showGap(day: string): void {
     const [first, last] = [this.#days[0], this.#days.at(-1)];
     const range = first && last ? ` The data has ${this.#time.dayName(first)}${first === last ? "" : ` to ${this.#time.dayName(last)}`}.` : "";
     this.explain(this.#dataset && this.#shown.length === 0 ? `No prices for ${this.#time.dayName(day)}.${range}` : "");
@@ -206,7 +187,10 @@ export class PriceView extends View {
     setText(find(this.root, ".interval"), step ? interval(step.start, step.end, kind, this.#time) : "");
     const change = step?.value == null || before === null ? null : step.value - before;
     const delta = find(this.root, ".delta");
-    setText(delta, change === null ? "" : `${change > 0 ? "▲" : change < 0 ? "▼" : "■"} ${price(Math.abs(change))}`);
-    setData(delta, "way", change === null || change === 0 ? "flat" : change > 0 ? "up" : "down");
+    const way = change === null || change === 0 ? "flat" : change > 0 ? "up" : "down";
+    setData(delta, "way", way);
+    setText(find(delta, ".sign"), change === null ? "" : SIGNS[way]);
+    setText(find(delta, ".sr"), change === null ? "" : `${way} `);
+    setText(find(delta, ".by"), change === null ? "" : price(Math.abs(change)));
   }
 }

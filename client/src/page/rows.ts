@@ -1,6 +1,6 @@
 /** Parts that the tables share. */
 
-import { flash, make, setData, setNumber } from "./dom.ts";
+import { flash, make, setData, setNumber, setText } from "./dom.ts";
 import { zoneName } from "./zones.ts";
 
 /** A row's head: the code and the name of a zone, a button where it can be picked. */
@@ -27,11 +27,12 @@ export function writeNumber(cell: HTMLElement, value: number | null, format: (va
   if (setNumber(cell, value === null ? "–" : format(value)) && glow && !empty) flash(cell);
 }
 
-/** A table of strings inside a `<details>`, written only while it is open. */
+/** A table of strings inside a `<details>`, written only while it is open, and in place: who reads it keeps the place. */
 export class Unfolded {
   readonly #details: HTMLDetailsElement;
   readonly #rows: () => { head: string[]; body: string[][] };
-  #written = "";
+  readonly #head = make("thead");
+  readonly #body = make("tbody");
 
   constructor(details: HTMLDetailsElement, rows: () => { head: string[]; body: string[][] }) {
     this.#details = details;
@@ -41,26 +42,39 @@ export class Unfolded {
 
   draw(): void {
     if (!this.#details.open) return;
+    if (!this.#body.isConnected) this.#place();
     const { head, body } = this.#rows();
-    const written = [head, ...body].join("\n");
-    if (written === this.#written) return;
-    this.#written = written;
-    const cell = (text: string, index: number, tag: "td" | "th"): HTMLElement => {
-      const made = make(tag, index > 0 ? "num" : "", text);
-      if (tag === "th") (made as HTMLTableCellElement).scope = index === 0 && head[0] !== text ? "row" : "col";
-      return made;
-    };
+    fit(this.#head, 1, () => make("tr"));
+    fit(this.#body, body.length, () => make("tr"));
+    write(this.#head.children[0] as Element, head, () => headOf("col"));
+    body.forEach((row, index) => write(this.#body.children[index] as Element, row, (column) => (column === 0 ? headOf("row") : make("td"))));
+  }
+
+  #place(): void {
     const table = make("table");
     const caption = make("caption", "sr", this.#details.querySelector("summary")?.textContent ?? "");
-    const [top, rest] = [make("thead"), make("tbody")];
-    top.append(make("tr"));
-    top.firstElementChild?.append(...head.map((text, index) => cell(text, index, "th")));
-    for (const row of body) {
-      const line = make("tr");
-      line.append(...row.map((text, index) => cell(text, index, index === 0 ? "th" : "td")));
-      rest.append(line);
-    }
-    table.append(caption, top, rest);
+    table.append(caption, this.#head, this.#body);
     this.#details.querySelector(".scroll")?.replaceChildren(table);
   }
+}
+
+/** Brings the number of children to `count`. */
+function fit(parent: Element, count: number, child: (index: number) => HTMLElement): void {
+  while (parent.children.length > count) parent.lastElementChild?.remove();
+  while (parent.children.length < count) parent.append(child(parent.children.length));
+}
+
+function write(row: Element, texts: readonly string[], cell: (column: number) => HTMLElement): void {
+  fit(row, texts.length, (column) => {
+    const made = cell(column);
+    if (column > 0) made.className = "num";
+    return made;
+  });
+  texts.forEach((text, column) => setText(row.children[column] as Element, text));
+}
+
+function headOf(scope: "row" | "col"): HTMLElement {
+  const head = make("th");
+  head.scope = scope;
+  return head;
 }

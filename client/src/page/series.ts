@@ -3,6 +3,7 @@
 import type { Dataset, Point } from "../sdk/index.ts";
 
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 
 export interface Step {
   /** Unix milliseconds. */
@@ -28,7 +29,10 @@ export function steps(dataset: Pick<Dataset, "points" | "resolution">): Step[] {
     .sort((a, b) => a.start - b.start);
   return starts.map(({ start, value }, index) => {
     const next = starts[index + 1]?.start ?? start + (length ?? HOUR_MS);
-    return { start, end: Math.min(next, start + (length ?? next - start)), value };
+    // The day of a zone on which the clocks are put back has 25 hours.
+    const longest = length === DAY_MS ? length + HOUR_MS : (length ?? next - start);
+    const end = next <= start + longest ? next : start + (length ?? next - start);
+    return { start, end, value };
   });
 }
 

@@ -18,7 +18,7 @@ export const known = (kind: string): boolean => ORDER.includes(kind);
 export interface Slice {
   readonly start: number;
   readonly end: number;
-  /** MW by type; null where the type has no value. */
+  /** Power by type; null where the type has no value. */
   readonly values: ReadonlyMap<string, number | null>;
 }
 

@@ -2,9 +2,11 @@
 
 import type { Diem } from "../sdk/index.ts";
 import { find, setData, setText } from "./dom.ts";
+import { isOffline } from "./offline.ts";
 
 /** What the header says. */
-export function wording(state: string, live: boolean, reachable: boolean): string {
+export function wording(state: string, live: boolean, reachable: boolean, offline = false): string {
+  if (offline && state.endsWith("connecting")) return "Offline";
   if (state === "connecting") return "Connecting";
   if (state === "reconnecting") return "Reconnecting";
   if (state === "closed") return "Disconnected";
@@ -31,8 +33,9 @@ export function showStatus(diem: Diem, element: HTMLElement): () => void {
     setData(element, "state", state);
     setData(element, "live", String(live));
     setData(element, "reachable", String(reachable));
-    setText(text, wording(state, live, reachable));
+    setText(text, wording(state, live, reachable, isOffline()));
     element.title = state === "closed" && code !== null ? `Closed by the server: ${reason || "no reason"} (${code})` : "";
+    if (state !== "closed" && document.activeElement === button) element.focus(); // or the focus would be nowhere
     button.hidden = state !== "closed";
     tick();
   };
@@ -40,5 +43,6 @@ export function showStatus(diem: Diem, element: HTMLElement): () => void {
   updates.connection.observe(show);
   updates.live.observe(show);
   data.health.observe(show);
+  for (const event of ["online", "offline"]) addEventListener(event, show);
   return tick;
 }

@@ -1,6 +1,7 @@
 /** The theme: the system's, unless somebody chose light or dark. */
 
 import { find, setText } from "./dom.ts";
+import { remember } from "./memory.ts";
 
 const KEY = "diem.theme";
 const ORDER = ["auto", "light", "dark"] as const;
@@ -19,11 +20,7 @@ export function setUpTheme(button: HTMLElement, changed: () => void): void {
   let theme = ORDER.find((name) => name === document.documentElement.dataset.theme) ?? "auto";
   button.addEventListener("click", () => {
     theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length] ?? "auto";
-    try {
-      localStorage.setItem(KEY, theme);
-    } catch {
-      // Forbidden storage: the choice lasts as long as the page.
-    }
+    remember(KEY, theme);
     show(theme);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);

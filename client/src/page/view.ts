@@ -1,11 +1,15 @@
 /** What every view of the page has, and what the page gives to it. */
 
 import type { Dataset, Diem } from "../sdk/index.ts";
+import { Ages } from "./ages.ts";
 import { find, setText } from "./dom.ts";
 import type { Frames } from "./frames.ts";
 import { Freshness } from "./freshness.ts";
+import { durationMs } from "./series.ts";
 import { marketTime } from "./time.ts";
 import type { MarketTime } from "./time.ts";
+import type { LeftOut } from "./units.ts";
+import { leftOut } from "./units.ts";
 import type { Group, Watching } from "./watching.ts";
 
 export interface Desk {
@@ -21,7 +25,7 @@ export abstract class View {
   protected readonly frames: Frames;
   readonly #freshness: Freshness;
   readonly #draw: () => void;
-  #acceptedAt: number | null = null;
+  readonly #ages = new Ages();
   #inSight = false;
 
   constructor({ diem, frames, watching }: Desk, root: HTMLElement) {
@@ -57,7 +61,7 @@ export abstract class View {
 
   #age(): void {
     const problem = this.problem() || (this.group.curbed ? "More than one page may follow at once" : "");
-    this.#freshness.show(this.followed, this.acceptedAt, problem, this.time());
+    this.#freshness.show(this.followed, this.acceptedAt, problem, this.time(), this.#ages.behind);
   }
 
   /** The endpoints whose liveness the view depends on; null: it does not hear of changes at all. */
@@ -67,7 +71,7 @@ export abstract class View {
 
   /** When the newest data in sight was accepted at its source, Unix milliseconds; null before any. */
   protected get acceptedAt(): number | null {
-    return this.#acceptedAt;
+    return this.#ages.newest;
   }
 
   /** The clock that the view's times are of. */
@@ -95,17 +99,31 @@ export abstract class View {
 
   /** The view shows other data now, which has its own age. */
   protected forget(): void {
-    this.#acceptedAt = null;
+    this.#ages.clear();
   }
 
-  protected accepted(dataset: Dataset): void {
-    this.#acceptedAt = Math.max(this.#acceptedAt ?? 0, Date.parse(dataset.time) || dataset.version);
+  /** `name`: what people call this part of the view. What is withdrawn is no longer shown, unless `shown` says so. */
+  protected accepted(dataset: Dataset, name = "", shown = !dataset.gone): void {
+    const every = durationMs(dataset.resolution) ?? 0;
+    this.#ages.set(dataset.endpoint, { name, at: Date.parse(dataset.time) || dataset.version, every, shown });
     this.changed();
+  }
+
+  /** The view is no longer about this endpoint. */
+  protected dropped(endpoint: string): void {
+    this.#ages.drop(endpoint);
   }
 
   /** The short text beside the title. */
   protected about(text: string): void {
     setText(find(this.root, ".about"), text);
+  }
+
+  /** Names what is in another unit than the rest, and therefore not in the picture. */
+  protected leaveOut(parts: LeftOut): void {
+    const line = find(this.root, ".left-out");
+    setText(line, leftOut(parts));
+    line.hidden = line.textContent === "";
   }
 
   /** Says why the view is empty; "" = it is not. */

@@ -6,6 +6,13 @@ import { isEndpoint } from "../sdk/index.ts";
 /** Two subscriptions a row: this keeps a page below the server's default of 128. */
 const MAX_ROWS = 60;
 
+/** What the views need to know of an endpoint. */
+export type Listed = Pick<CatalogueEntry, "endpoint" | "gone">;
+
+/** Whether any view of the page shows endpoints of this name. */
+export const hasView = (endpoint: string): boolean =>
+  /^\/(dam\/prices|load|load\/forecast|imbalance)\/[^/]+$|^\/(generation|flows)\/[^/]+\/[^/]+$/.test(endpoint);
+
 const MAX_KINDS = 20;
 const MAX_PAIRS = 110;
 
@@ -26,10 +33,10 @@ export function wish(search: string): Wish {
 
 export const priceEndpoint = (zone: string): string => `/dam/prices/${zone}`;
 const isZone = (zone: string): boolean => !zone.includes("/") && isEndpoint(priceEndpoint(zone));
-const zoneIn = (pattern: RegExp) => (entry: CatalogueEntry): string[] => (entry.gone ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
+const zoneIn = (pattern: RegExp) => (entry: Listed): string[] => (entry.gone ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
 
 /** Zones that have a day-ahead price, by name. */
-export function priceZones(catalogue: readonly CatalogueEntry[]): string[] {
+export function priceZones(catalogue: readonly Listed[]): string[] {
   const zones = catalogue.flatMap(zoneIn(/^\/dam\/prices\/([^/]+)$/));
   return zones.sort((a, b) => zoneName(a).localeCompare(zoneName(b)));
 }
@@ -42,7 +49,7 @@ export interface LoadRow {
 }
 
 /** The rows of the load table: every zone with an actual load by code, or just the endpoints that were asked for. */
-export function loadRows(catalogue: readonly CatalogueEntry[], asked: readonly string[] | null): LoadRow[] {
+export function loadRows(catalogue: readonly Listed[], asked: readonly string[] | null): LoadRow[] {
   const forecasts = new Set(catalogue.flatMap(zoneIn(/^\/load\/forecast\/([^/]+)$/)));
   const endpoints = asked ?? catalogue.flatMap(zoneIn(/^\/load\/([^/]+)$/)).sort().map((zone) => `/load/${zone}`);
   return endpoints.slice(0, MAX_ROWS).map((actual) => {
@@ -52,7 +59,7 @@ export function loadRows(catalogue: readonly CatalogueEntry[], asked: readonly s
 }
 
 /** The endpoints of a zone's generation by type of plant. */
-export function generationOf(catalogue: readonly CatalogueEntry[], zone: string | null): Map<string, string> {
+export function generationOf(catalogue: readonly Listed[], zone: string | null): Map<string, string> {
   const kinds = new Map<string, string>();
   for (const { endpoint, gone } of catalogue) {
     const [, of, kind] = /^\/generation\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
@@ -62,14 +69,14 @@ export function generationOf(catalogue: readonly CatalogueEntry[], zone: string 
 }
 
 /** The imbalance prices, each beside the day-ahead price of its zone. */
-export function imbalanceRows(catalogue: readonly CatalogueEntry[]): LoadRow[] {
+export function imbalanceRows(catalogue: readonly Listed[]): LoadRow[] {
   const priced = new Set(priceZones(catalogue));
   const zones = catalogue.flatMap(zoneIn(/^\/imbalance\/([^/]+)$/)).sort();
   return zones.slice(0, MAX_ROWS).map((zone) => ({ actual: `/imbalance/${zone}`, zone, forecast: priced.has(zone) ? priceEndpoint(zone) : null }));
 }
 
 /** The directed flows between zones: [from, to]. */
-export function flowPairs(catalogue: readonly CatalogueEntry[]): [string, string][] {
+export function flowPairs(catalogue: readonly Listed[]): [string, string][] {
   const pairs = catalogue.flatMap(({ endpoint, gone }): [string, string][] => {
     const [, from, to] = /^\/flows\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
     return gone || from === undefined || to === undefined || from === to ? [] : [[from, to]];

@@ -1,9 +1,12 @@
-/** The datasets a tab holds: a bounded map, mirrored into a bounded store so that the next visit starts with them. */
+/**
+ * The datasets a tab holds: a bounded map, mirrored into a bounded store so that the next visit with the same API key, or
+ * without one, starts with them.
+ */
 
 import type { Dataset } from "./dataset.ts";
 import { parseDataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
-import type { Stored } from "./store.ts";
+import type { Bounds, Store, Stored } from "./store.ts";
 import { Alarm } from "./timers.ts";
 
 export interface Entry {
@@ -23,7 +26,10 @@ const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered by then is done without. */
 const PATIENCE_MS = 1_000;
 
-/** At a bound, what was used longest ago goes. Without a store, or with one that fails, it is a map in memory. */
+/**
+ * At a bound, what was used longest ago goes, whichever key fetched it. Without a store, or with one that fails, it is a map in
+ * memory.
+ */
 export class DataCache {
   /** Resolves when what earlier visits left is there, or is not coming in time. Never rejects. */
   readonly ready: Promise<void>;
@@ -34,18 +40,23 @@ export class DataCache {
   readonly #left = new Map<string, Stored>();
   readonly #unsaved = new Set<string>();
   readonly #alarm: Alarm;
+  #cleared = false;
+  /** Writes under way. */
+  #writing = 0;
+  /** When a dataset was used last, whichever key's, Unix milliseconds. */
+  #used = 0;
+  /** What the names of this key's datasets begin with in the store; null: it cannot be said. */
+  readonly #owner: Promise<string | null>;
 
-  constructor(env: Environment, bounds: CacheBounds = BOUNDS) {
+  constructor(env: Environment, bounds: CacheBounds = BOUNDS, apiKey?: string) {
     this.#env = env;
     this.#bounds = bounds;
     this.#alarm = new Alarm(env);
+    this.#owner = owner(env, apiKey);
     this.ready = new Promise((resolve) => {
       if (env.storage === null) return resolve();
       const patience = env.later(PATIENCE_MS, resolve);
-      const loaded = env.storage.load().then((stored) => {
-        for (const entry of stored) if (!this.#entries.has(entry.endpoint)) this.#left.set(entry.endpoint, entry);
-      });
-      void loaded.catch(() => undefined).then(() => {
+      void this.#load(env.storage).catch(() => undefined).then(() => {
         env.cancel(patience);
         resolve();
       });
@@ -59,9 +70,10 @@ export class DataCache {
   }
 
   put(endpoint: string, entry: Entry): void {
+    if (this.#cleared) return;
     this.#keep(endpoint, entry);
     if (this.#env.storage === null) return;
-    if (this.#unsaved.size === 0) this.#alarm.set(SAVE_AFTER_MS, () => this.save());
+    if (this.#unsaved.size === 0) this.#saveSoon();
     this.#unsaved.add(endpoint);
   }
 
@@ -73,16 +85,54 @@ export class DataCache {
 
   /** Hands what has changed to the store now. */
   save(): void {
+    this.#used = Math.max(this.#env.wall(), this.#used + 1); // a clock that was set back would make what is newest go first
     const stored = [...this.#unsaved].flatMap((endpoint) => {
       const { dataset, etag } = this.#entries.get(endpoint) ?? {};
       return dataset
-        ? { endpoint, version: dataset.version, etag: etag ?? null, used: this.#env.wall(), text: JSON.stringify(dataset) }
+        ? { endpoint, version: dataset.version, etag: etag ?? null, used: this.#used, text: JSON.stringify(dataset) }
         : [];
     });
     this.#unsaved.clear();
     this.#alarm.clear();
     const { entries, storedChars } = this.#bounds;
-    if (stored.length > 0) this.#env.storage?.save(stored, { entries, chars: storedChars }).catch(() => undefined);
+    if (stored.length === 0) return;
+    this.#writing += 1;
+    const done = (): void => void (this.#writing -= 1);
+    this.#write(stored, { entries, chars: storedChars }).then(done, done);
+  }
+
+  /**
+   * Forgets everything, here and of all keys in the store, and holds nothing from now on. Rejects when the store cannot be
+   * emptied.
+   */
+  async clear(): Promise<void> {
+    this.#cleared = true;
+    this.#entries.clear();
+    this.#left.clear();
+    this.#unsaved.clear();
+    this.#alarm.clear();
+    await this.#owner; // what is being written was handed over before
+    await this.#env.storage?.save([], { entries: 0, chars: 0 });
+  }
+
+  /** One write at a time, as long as the page stays: what a store does not take must not pile up. */
+  #saveSoon(): void {
+    this.#alarm.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
+  }
+
+  async #load(storage: Store): Promise<void> {
+    const [stored, own] = await Promise.all([storage.load(), this.#owner]);
+    if (own === null || this.#cleared) return;
+    this.#used = Math.max(this.#used, stored.at(-1)?.used ?? 0);
+    for (const entry of stored) {
+      const endpoint = entry.endpoint.slice(own.length);
+      if (entry.endpoint.startsWith(`${own}/`) && !this.#entries.has(endpoint)) this.#left.set(endpoint, entry);
+    }
+  }
+
+  async #write(stored: readonly Stored[], bounds: Bounds): Promise<void> {
+    const own = await this.#owner;
+    if (own !== null) await this.#env.storage?.save(stored.map((entry) => ({ ...entry, endpoint: own + entry.endpoint })), bounds);
   }
 
   #keep(endpoint: string, entry: Entry): void {
@@ -103,5 +153,16 @@ export class DataCache {
     } catch {
       return null;
     }
+  }
+}
+
+/** Anonymous visitors' datasets have no prefix; no endpoint begins like that of a key. */
+async function owner(env: Environment, apiKey: string | undefined): Promise<string | null> {
+  if (!apiKey) return "";
+  try {
+    const found = await env.digest?.(apiKey);
+    return found ? `${found} ` : null;
+  } catch {
+    return null;
   }
 }

@@ -50,6 +50,8 @@ export class Connection {
   #socket: Socket | null = null;
   readonly #alarm: Alarm;
   #heardAt = 0;
+  /** The same, Unix time in milliseconds. */
+  #heardOn = 0;
   #openedAt = 0;
   /** Counts dials: an answer that comes for an earlier one is void. */
   #dial = 0;
@@ -72,14 +74,18 @@ export class Connection {
     return this.status.value.state === "open";
   }
 
-  /** Dials now, unless a connection or a dial is there already. */
+  /** Dials now, unless a dial is under way, or a connection is there that was heard lately. */
   open(): void {
     const { state, retryAt } = this.status.value;
     if (state === "closed") {
       this.#backoff.reset();
       this.#backoff.since = this.#env.now();
       this.#set({ state: "connecting", code: null, reason: "" });
-    } else if (retryAt === null) return;
+    } else if (retryAt === null) {
+      // While a machine is asleep its monotonic clock may stand still, and its timers with it.
+      if (this.isOpen && this.#env.wall() - this.#heardOn >= this.#silenceMs) this.redial("silence");
+      return;
+    }
     void this.#connect();
   }
 
@@ -139,6 +145,7 @@ export class Connection {
 
   #received(frame: ServerFrame | null): void {
     this.#heardAt = this.#env.now();
+    this.#heardOn = this.#env.wall();
     if (frame?.type === "welcome" && !this.isOpen) {
       this.#openedAt = this.#heardAt;
       this.#watch(this.#silenceMs);

@@ -2,7 +2,8 @@
 
 import type { DataCache, Entry } from "./cache.ts";
 import type { CatalogueEntry, Dataset } from "./dataset.ts";
-import { parseCatalogue, parseDataset, text } from "./dataset.ts";
+import { parseCatalogue, parseDataset, tombstone } from "./dataset.ts";
+import { Departures } from "./departures.ts";
 import type { Environment } from "./environment.ts";
 import { Flight } from "./flight.ts";
 import { DataError, getJson } from "./http.ts";
@@ -28,20 +29,18 @@ export interface Health {
   readonly failing: ReadonlyMap<string, DataError>;
 }
 
-const SPREAD_MS = 2_000;
-
 export class DataService {
   readonly stats: { fetches: Record<string, number> } = { fetches: {} };
   readonly #env: Environment;
   readonly #options: DataOptions;
   readonly #flights = new Map<string, Flight>();
   readonly #health = new Subject<Health>({ reachable: true, failing: new Map() });
-  #notBefore = 0;
-  #spreadUntil = -1;
+  readonly #departures: Departures;
 
   constructor(env: Environment, options: DataOptions) {
     this.#env = env;
     this.#options = options;
+    this.#departures = new Departures(env);
   }
 
   get health(): Observable<Health> {
@@ -99,7 +98,7 @@ export class DataService {
 
   /** Many tabs are about to fetch for the same reason: what starts within the next two seconds starts at a random moment. */
   spread(): void {
-    this.#spreadUntil = Math.max(this.#spreadUntil, this.#env.now() + SPREAD_MS);
+    this.#departures.spread();
   }
 
   /** Things look better: fetches that wait to be repeated are repeated within two seconds. */
@@ -111,7 +110,7 @@ export class DataService {
     const { told, isWatched, cache } = this.#options;
     const backoff = new Backoff(this.#env, 8_000);
     await cache.ready;
-    await this.#pause(flight, this.#startDelay());
+    await this.#departures.wait(flight, this.#departures.delay);
     for (;;) {
       try {
         flight.departed(told(endpoint));
@@ -120,13 +119,13 @@ export class DataService {
         this.#failing(endpoint, null);
         if (outcome === "done") break;
         cache.doubt(endpoint);
-        await this.#pause(flight, this.#startDelay());
+        await this.#departures.wait(flight, this.#departures.delay);
       } catch (error) {
         const failure = error instanceof DataError ? error : new DataError(String(error));
         flight.failed();
         if (this.#mayRepeat(endpoint, failure)) {
           this.#failing(endpoint, failure);
-          await this.#pause(flight, Math.max(backoff.next(), this.#startDelay()));
+          await this.#departures.wait(flight, Math.max(backoff.next(), this.#departures.delay));
           if (isWatched(endpoint)) continue;
         }
         this.#failing(endpoint, null);
@@ -144,7 +143,7 @@ export class DataService {
     this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
     const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, held?.etag, this.#options.apiKey);
     let entry: Entry | null = held;
-    if (status === 410) entry = { dataset: this.#tombstone(endpoint, held, body), etag: null };
+    if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, this.#options.told(endpoint)), etag: null };
     else if (status === 200) {
       const dataset = parseDataset(endpoint, body);
       entry = dataset && { dataset, etag };
@@ -156,57 +155,11 @@ export class DataService {
     return dataset;
   }
 
-  #tombstone(endpoint: string, held: Entry | null, body: unknown): Dataset {
-    const { version, time } = (body ?? {}) as { version?: unknown; time?: unknown };
-    const known = Math.max(held?.dataset.version ?? 0, this.#options.told(endpoint));
-    return {
-      unit: "",
-      resolution: "",
-      ...held?.dataset,
-      endpoint,
-      version: Number.isSafeInteger(version) ? (version as number) : known,
-      time: text(time),
-      points: [],
-      gone: true,
-      confirmed: true,
-    };
-  }
-
   /** While a view hears of changes it waits for data: for a service in trouble, and for a version that was announced. */
   #mayRepeat(endpoint: string, failure: DataError): boolean {
-    const now = this.#env.now();
-    if (failure.status === 429 || failure.status === 503) {
-      this.#notBefore = Math.max(this.#notBefore, now + (failure.retryAfterMs ?? 0));
-      this.#spreadUntil = Math.max(this.#spreadUntil, this.#notBefore + SPREAD_MS);
-    }
+    if (failure.status === 429 || failure.status === 503) this.#departures.hold(failure.retryAfterMs ?? 0);
     const behind = this.#options.told(endpoint) > this.held(endpoint);
     return this.#options.isWatched(endpoint) && (failure.retriable || behind);
-  }
-
-  #startDelay(): number {
-    const now = this.#env.now();
-    const spread = now < this.#spreadUntil ? this.#env.random() * SPREAD_MS : 0;
-    return Math.max(0, this.#notBefore - now) + spread;
-  }
-
-  #pause(flight: Flight, ms: number): Promise<void> {
-    if (ms <= 0) return Promise.resolve();
-    return new Promise((resolve) => {
-      const done = (): void => {
-        flight.hurry = null;
-        resolve();
-      };
-      let due = this.#env.now() + ms;
-      let timer = this.#env.later(ms, done);
-      flight.hurry = () => {
-        const now = this.#env.now();
-        const delay = Math.max(0, this.#notBefore - now) + this.#env.random() * SPREAD_MS;
-        if (now + delay >= due) return;
-        due = now + delay;
-        this.#env.cancel(timer);
-        timer = this.#env.later(delay, done);
-      };
-    });
   }
 
   #failing(endpoint: string, failure: DataError | null): void {

@@ -52,6 +52,22 @@ export function parseDataset(endpoint: string, body: unknown): Dataset | null {
   };
 }
 
+/** What stands for a deleted dataset, from the body of a 410; where that names no version, it is the newest known one. */
+export function tombstone(endpoint: string, body: unknown, held: Dataset | undefined, told: number): Dataset {
+  const { version, time } = (body ?? {}) as { version?: unknown; time?: unknown };
+  return {
+    unit: "",
+    resolution: "",
+    ...held,
+    endpoint,
+    version: Number.isSafeInteger(version) ? (version as number) : Math.max(held?.version ?? 0, told),
+    time: text(time),
+    points: [],
+    gone: true,
+    confirmed: true,
+  };
+}
+
 /** The entries of a `/v1/endpoints` body; what is not well-formed is left out. */
 export function parseCatalogue(body: unknown): CatalogueEntry[] {
   const { endpoints } = (body ?? {}) as { endpoints?: unknown };

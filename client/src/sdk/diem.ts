@@ -40,18 +40,24 @@ export interface Diem {
   watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
   /** Disconnects and saves what is held. */
   close(): void;
+  /**
+   * For signing out: disconnects, and forgets what is held, here and on this device, of every key. Nothing is held or repeated
+   * afterwards; whoever signs in next needs another `Diem`. Rejects when the device does not let go of it.
+   */
+  clear(): Promise<void>;
 }
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
 export function createDiem({ configUrl = "/config.json", apiKey, environment }: DiemOptions = {}): Diem {
   const env = environment ?? browserEnvironment(configUrl);
   const config = new ConfigSource(env, configUrl);
-  const cache = new DataCache(env);
+  const cache = new DataCache(env, undefined, apiKey);
+  let cleared = false;
   const data: DataService = new DataService(env, {
     rest: async () => (await config.get()).rest,
     apiKey,
     told: (endpoint) => updates.told(endpoint),
-    isWatched: (endpoint) => updates.isWatched(endpoint),
+    isWatched: (endpoint) => !cleared && updates.isWatched(endpoint),
     cache,
   });
   const updates: UpdatesService = new UpdatesService(env, {
@@ -74,12 +80,24 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
     if (live && wasLive === false) data.hurry();
     wasLive = live || (wasLive === null ? null : false);
   });
-  const online = (): void => updates.connect();
-  const save = (): void => cache.save();
-  globalThis.addEventListener?.("online", online);
-  globalThis.addEventListener?.("pagehide", save);
+  // A page that somebody looks at again may have slept, or lain in the browser's cache, with its connection dead since.
+  const awake = (): void => {
+    if (updates.connection.value.state === "open") updates.connect();
+  };
+  const listeners = {
+    online: () => updates.connect(), pagehide: () => cache.save(), pageshow: awake, visibilitychange: awake, focus: awake,
+  };
+  const listen = (verb: "addEventListener" | "removeEventListener"): void => {
+    for (const [event, listener] of Object.entries(listeners)) globalThis[verb]?.(event, listener);
+  };
+  listen("addEventListener");
   updates.connect();
 
+  const close = (): void => {
+    listen("removeEventListener");
+    updates.close();
+    cache.save();
+  };
   return {
     updates,
     data,
@@ -95,11 +113,12 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
       },
     },
     watch: (endpoint, onData, onProblem) => watch(updates, data, endpoint, onData, onProblem),
-    close: () => {
-      globalThis.removeEventListener?.("online", online);
-      globalThis.removeEventListener?.("pagehide", save);
-      updates.close();
-      cache.save();
+    close,
+    clear: () => {
+      cleared = true;
+      const forgotten = cache.clear(); // first, or closing would save once more
+      close();
+      return forgotten;
     },
   };
 }

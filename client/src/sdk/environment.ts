@@ -1,6 +1,6 @@
 /** Everything the SDK takes from its host: clocks, timers, randomness, sockets, HTTP and storage. Tests inject their own. */
 
-import { clientId, withClient } from "./identity.ts";
+import { clientId, digest, withClient } from "./identity.ts";
 import type { Store } from "./store.ts";
 import { IndexedStore, NAME } from "./store.ts";
 
@@ -28,15 +28,6 @@ export interface HttpOptions {
   readonly body?: string;
 }
 
-/** The part of `sessionStorage` that the SDK uses. */
-export interface KeyValueStore {
-  readonly length: number;
-  key(index: number): string | null;
-  getItem(key: string): string | null;
-  setItem(key: string, value: string): void;
-  removeItem(key: string): void;
-}
-
 export type Timer = unknown;
 
 export interface Environment {
@@ -53,6 +44,8 @@ export interface Environment {
   report(error: unknown): void;
   socket(url: string, protocol: string): Socket;
   fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
+  /** A one-way digest of a text. Null, or left out, where the host has none: what a key may read is then not kept. */
+  digest?(text: string): Promise<string | null>;
   /** Null where the host has none or forbids it: the SDK then works without. */
   readonly storage: Store | null;
   /** What relative URLs are resolved against. */
@@ -73,6 +66,7 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
     report: (error) => reportError(error),
     socket: (url, protocol) => new WebSocket(withClient(url, client), [protocol]) as Socket,
     fetch: (url, options) => fetch(url, options),
+    digest,
     storage: orNull(() => new IndexedStore(window.indexedDB, databaseOf(configUrl))),
     baseUrl: document.baseURI,
   };

@@ -1,6 +1,13 @@
 /** What a page calls itself on its connections: chance, so that servers can tell pages apart, and not who looks at them. */
 
-import type { KeyValueStore } from "./environment.ts";
+/** The part of `sessionStorage` that the SDK uses. */
+export interface KeyValueStore {
+  readonly length: number;
+  key(index: number): string | null;
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+  removeItem(key: string): void;
+}
 
 const KEY = "diem.client";
 const FORM = /^[A-Za-z0-9_-]{8,64}$/;
@@ -23,7 +30,12 @@ export function withClient(url: string, client: string): string {
   return `${url}${url.includes("?") ? "&" : "?"}client=${client}`;
 }
 
-function randomId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+const randomId = (): string => hex(crypto.getRandomValues(new Uint8Array(16)));
+
+/** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none: it keeps it from pages of plain http. */
+export async function digest(text: string): Promise<string | null> {
+  if (!crypto.subtle) return null;
+  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))));
 }
+
+const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

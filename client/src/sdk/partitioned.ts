@@ -7,45 +7,28 @@ import type { Ear, Lines, Placing } from "./line.ts";
 import type { LiveStatus } from "./live.ts";
 import { OFFLINE } from "./live.ts";
 import type { Located, Metadata } from "./locate.ts";
-import { believe, locate } from "./locate.ts";
+import { Locator } from "./locator.ts";
 import type { Rejection } from "./messages.ts";
 import { Subject } from "./observable.ts";
 import { Owners } from "./owners.ts";
-import { Backoff } from "./pace.ts";
-import type { Step } from "./routes.ts";
+import type { Step } from "./route.ts";
 import { Routes } from "./routes.ts";
-import { Alarm, soon } from "./timers.ts";
+import { soon } from "./timers.ts";
 import { sameLive, sameStatus, together, togetherLive } from "./together.ts";
-
-/** A dial waits this long for the metadata service, then goes where it went before. */
-const PATIENCE_MS = 2_000;
 
 /**
  * Fails static: while the metadata service does not answer, everything stays where it is and is dialled where it was.
- * The clone that the first answer chose is kept for the life of the page.
  */
 export class Partitioned implements Lines {
   readonly #env: Environment;
   readonly #ear: Ear;
-  readonly #metadata: (failures: number) => Promise<Metadata | null>;
-  readonly #abandon: () => void;
   readonly #routes: Routes;
-  readonly #backoff: Backoff;
-  /** Which of several metadata services is asked first. */
-  readonly #first: number;
+  readonly #locator: Locator;
   readonly #owners: Owners;
   readonly status = new Subject<ConnectionStatus>(together([], ""));
   readonly live = new Subject<LiveStatus>(OFFLINE);
-  readonly #alarm: Alarm;
   readonly #tellSoon: () => void;
   #isOpen = false;
-  #believed: Metadata | null = null;
-  #clone: number | null = null;
-  #locating = false;
-  /** After a failed locate: when the next is due. */
-  #notBefore = 0;
-  #trouble = "";
-  #waiting: (() => void)[] = [];
 
   /** `abandon` is called when the configuration names no metadata service any more. */
   constructor(
@@ -56,13 +39,15 @@ export class Partitioned implements Lines {
   ) {
     this.#env = env;
     this.#ear = ear;
-    this.#metadata = metadata;
-    this.#abandon = abandon;
     this.#routes = new Routes(() => env.random());
-    this.#backoff = new Backoff(env);
-    this.#alarm = new Alarm(env);
     this.#tellSoon = soon(env, () => this.#tell());
-    this.#first = env.random();
+    this.#locator = new Locator(env, this.#routes, {
+      metadata,
+      answered: (names, answer) => this.#answered(names, answer),
+      unanswered: (names) => this.#unanswered(names),
+      abandon,
+      rested: () => this.#tellSoon(),
+    });
     this.#owners = new Owners(env, ear, {
       dial: (url, named) => this.#dial(url, named),
       placing: (url) => this.#placing(url),
@@ -74,7 +59,7 @@ export class Partitioned implements Lines {
 
   want(endpoint: string): void {
     this.#routes.want(endpoint, this.#env.now());
-    this.#locateSoon();
+    this.#locator.soon();
     this.#tellSoon();
   }
 
@@ -88,66 +73,20 @@ export class Partitioned implements Lines {
 
   connect(): void {
     this.#isOpen = true;
-    this.#notBefore = 0;
     for (const [, line] of this.#owners.lines) line.connect();
-    this.#locateSoon();
+    this.#locator.open();
     this.#tell();
   }
 
   close(): void {
     this.#isOpen = false;
-    this.#alarm.clear();
+    this.#locator.close();
     for (const [url] of this.#owners.lines) this.#owners.drop(url);
     this.#routes.restart(this.#env.now());
-    this.#backoff.reset();
-    this.#trouble = "";
     this.#tell();
   }
 
-  #locateSoon(): void {
-    if (this.#locating || !this.#isOpen) return;
-    this.#locating = true;
-    this.#env.microtask(() => void this.#locateDue());
-  }
-
-  /** Locates until nothing is due; one request at a time, so that the first one chooses the clone. */
-  async #locateDue(): Promise<void> {
-    while (this.#isOpen && this.#env.now() >= this.#notBefore) {
-      const names = this.#routes.toLocate(this.#env.now());
-      if (names.length === 0) break;
-      try {
-        const answer = await this.#ask(names);
-        if (answer === null) break;
-        this.#answered(names, answer);
-      } catch (error) {
-        this.#unanswered(names, error instanceof DataError ? error.retryAfterMs : null);
-      }
-    }
-    this.#locating = false;
-    for (const resume of this.#waiting.splice(0)) resume();
-    this.#alarm.clear();
-    const due = Math.max(this.#routes.nextDue, this.#notBefore) - this.#env.now();
-    if (this.#isOpen && due < Number.POSITIVE_INFINITY) this.#alarm.set(due, () => this.#locateSoon());
-    this.#tellSoon();
-  }
-
-  async #ask(names: readonly string[]): Promise<Located | null> {
-    const { failures } = this.#backoff;
-    const metadata = await this.#metadata(failures);
-    this.#believed = metadata;
-    if (metadata === null) {
-      this.#abandon();
-      return null;
-    }
-    const { services } = metadata;
-    const base = services[(Math.floor(this.#first * services.length) + failures) % services.length] as string;
-    return locate(this.#env, base, metadata, names, this.#clone);
-  }
-
   #answered(names: readonly string[], answer: Located): void {
-    this.#backoff.reset();
-    this.#clone = answer.clone ?? this.#clone;
-    this.#trouble = answer.foreign === null ? "" : foreign(answer.foreign);
     const open = this.#owners.lines.filter(([, line]) => line.status.value.state === "open");
     const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
     this.#apply(this.#routes.located(names, answer, live, this.#env.now()));
@@ -155,9 +94,7 @@ export class Partitioned implements Lines {
     for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
   }
 
-  #unanswered(names: readonly string[], retryAfterMs: number | null): void {
-    this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), retryAfterMs ?? 0);
-    this.#trouble = "the metadata service does not answer";
+  #unanswered(names: readonly string[]): void {
     this.#routes.unanswered(names, this.#env.now());
     this.#named(names, null);
   }
@@ -181,7 +118,7 @@ export class Partitioned implements Lines {
       else this.#owners.get(url)?.release(endpoint);
     }
     this.#owners.tidy((url) => this.#routes.uses(url));
-    this.#locateSoon();
+    this.#locator.soon();
     this.#tellSoon();
   }
 
@@ -190,7 +127,7 @@ export class Partitioned implements Lines {
     return {
       subscribed: (names) => this.#apply(this.#routes.settled(url, names, now())),
       refused: (refused) => this.#refused(url, refused),
-      moved: (names, owner) => this.#apply(this.#routes.moved(url, names, this.#believe(owner), now())),
+      moved: (names, owner) => this.#apply(this.#routes.moved(url, names, this.#locator.believe(owner), now())),
     };
   }
 
@@ -198,27 +135,16 @@ export class Partitioned implements Lines {
   async #dial(url: string, named: boolean): Promise<string> {
     if (!named) {
       this.#doubt(url);
-      await this.#located();
+      await this.#locator.rested();
       if (!this.#routes.uses(url)) throw new DataError("nothing is wanted there any more");
     }
     return url;
   }
 
-  #located(): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = this.#env.later(PATIENCE_MS, resolve);
-      this.#waiting.push(() => {
-        this.#env.cancel(timer);
-        resolve();
-      });
-      this.#locateSoon();
-    });
-  }
-
   #refused(url: string, refused: readonly [string, Rejection][]): void {
     const steps = refused.flatMap(([endpoint, rejection]) => {
       if (rejection.code === "not_owner") {
-        return this.#routes.notOwner(url, endpoint, this.#believe(rejection.owner ?? null), this.#env.now());
+        return this.#routes.notOwner(url, endpoint, this.#locator.believe(rejection.owner ?? null), this.#env.now());
       }
       this.#ear.refused(endpoint, rejection);
       return this.#routes.settled(url, [endpoint], this.#env.now());
@@ -226,16 +152,9 @@ export class Partitioned implements Lines {
     this.#apply(steps);
   }
 
-  /** The owner that a server names, if it is one to dial. */
-  #believe(owner: string | null): string | null {
-    const known = owner !== null && this.#believed !== null ? believe(owner, this.#believed) : null;
-    if (owner !== null && known === null) this.#trouble = foreign(owner);
-    return known;
-  }
-
   #doubt(url: string): void {
     this.#routes.doubt(url, this.#env.now());
-    this.#locateSoon();
+    this.#locator.soon();
   }
 
   #tell(): void {
@@ -256,10 +175,10 @@ export class Partitioned implements Lines {
 
   /** What is not located yet counts as a connection that is not there yet. */
   #searching(): ConnectionStatus {
-    const due = Math.max(this.#routes.nextDue, this.#notBefore);
+    const { due, trouble } = this.#locator;
     const retryAt = due > this.#env.now() && due < Number.POSITIVE_INFINITY ? due : null;
-    const isFirst = this.#trouble === "" && retryAt === null;
-    const reason = this.#trouble || (isFirst ? "" : "no server has some of the endpoints now");
+    const isFirst = trouble === "" && retryAt === null;
+    const reason = trouble || (isFirst ? "" : "no server has some of the endpoints now");
     return { state: isFirst ? "connecting" : "reconnecting", code: null, reason, retryAt, server: "", mode: "" };
   }
 
@@ -272,5 +191,3 @@ export class Partitioned implements Lines {
     }
   }
 }
-
-const foreign = (url: string): string => `refused a server that is on another host: ${url}`;

@@ -1,41 +1,13 @@
-/** Partitioned mode: which endpoint is subscribed at which server, what is to be located, and how often it may be sent on. */
+/** Partitioned mode: which endpoint is subscribed at which server, and what is to be located. */
 
 import type { Located } from "./locate.ts";
 import { MAX_LOCATED } from "./locate.ts";
-import { jitter } from "./pace.ts";
-
-/** What is to be done with one endpoint at one server. A `join` of what is joined already asks again. */
-export interface Step {
-  readonly kind: "join" | "leave";
-  readonly endpoint: string;
-  readonly url: string;
-}
-
-interface Route {
-  /** Where it is subscribed, or about to be; null = nobody has said where yet. */
-  url: string | null;
-  /** Whether that server has answered. */
-  settled: boolean;
-  settledAt: number;
-  /** Where it is subscribed still, until `url` has answered. */
-  old: string | null;
-  /** How often servers have sent it on since it last stayed. */
-  hops: number;
-  /** When it is to be located; Infinity = not. */
-  due: number;
-  /** Its locate is under way, and nothing has overtaken it. */
-  asking: boolean;
-  refused: boolean;
-}
-
-/** Moves that servers ask for are followed at once this often; then there is a delay, and the metadata service is asked. */
-export const MAX_HOPS = 3;
-/** What stayed this long has arrived: its hops are forgotten. */
-const STAYED_MS = 1_000;
+import type { Step } from "./route.ts";
+import { Route } from "./route.ts";
 
 /**
- * A new server is always joined before the old one is left. Owners are hints: following a wrong one costs a hop, never an
- * update. Pure: it is told the time (`now`, milliseconds), and what it wants done it returns.
+ * Owners are hints: following a wrong one costs a hop, never an update. Pure: it is told the time (`now`, milliseconds), and
+ * what it wants done it returns.
  */
 export class Routes {
   readonly #routes = new Map<string, Route>();
@@ -46,7 +18,7 @@ export class Routes {
   }
 
   want(endpoint: string, now: number): void {
-    this.#routes.set(endpoint, fresh(now));
+    this.#routes.set(endpoint, new Route(endpoint, this.#random, now));
   }
 
   release(endpoint: string): Step[] {
@@ -57,7 +29,7 @@ export class Routes {
 
   /** Everything is to be located anew: no connection is left. */
   restart(now: number): void {
-    for (const endpoint of this.#routes.keys()) this.#routes.set(endpoint, fresh(now));
+    for (const endpoint of this.#routes.keys()) this.want(endpoint, now);
   }
 
   /** Where it is subscribed, or about to be; null = nowhere. */
@@ -130,11 +102,11 @@ export class Routes {
       route.asking = false;
       if (endpoint in answer.rejected) {
         route.refused = true;
-        return this.#leave(endpoint, route);
+        return route.leave();
       }
       const owner = isHot(endpoint) ? this.#anywhere(route, open, answer.servers) : answer.endpoints.get(endpoint)?.owner;
-      if (owner != null) return owner === route.url ? [] : this.#join(endpoint, route, owner);
-      if (route.url === null) this.#delay(route, Math.max(route.hops, MAX_HOPS) + 1, now);
+      if (owner != null) return owner === route.url ? [] : route.join(owner);
+      if (route.url === null) route.wait(now);
       return [];
     });
   }
@@ -143,10 +115,7 @@ export class Routes {
   settled(url: string, names: readonly string[], now: number): Step[] {
     return names.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint);
-      if (route?.url !== url || route.settled) return [];
-      route.settled = true;
-      route.settledAt = now;
-      return this.#leaveOld(endpoint, route);
+      return route?.url !== url || route.settled ? [] : route.settle(now);
     });
   }
 
@@ -155,75 +124,28 @@ export class Routes {
     return names.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint);
       if (route?.url !== url) return [];
-      if (!route.settled) return this.notOwner(url, endpoint, owner, now);
-      route.old = url;
-      route.url = null;
-      route.settled = false;
-      return this.#hop(endpoint, route, owner, url, now);
+      return route.settled ? route.moved(owner, now) : this.notOwner(url, endpoint, owner, now);
     });
   }
 
   /** The server refused to take it. */
   notOwner(url: string, endpoint: string, owner: string | null, now: number): Step[] {
     const route = this.#routes.get(endpoint);
-    if (route?.old === url) return this.#leaveOld(endpoint, route);
-    if (route?.url !== url) return [];
-    route.url = null;
-    route.settled = false;
-    return [{ kind: "leave", endpoint, url }, ...this.#hop(endpoint, route, owner, url, now)];
+    if (route?.old === url) return route.leaveOld();
+    return route?.url === url ? route.sentOn(owner, now) : [];
   }
 
   /** The connection is gone, and all that was registered on it. */
   lost(url: string): Step[] {
-    return [...this.#routes].flatMap(([endpoint, route]) => {
+    return [...this.#routes.values()].flatMap((route) => {
       if (route.url === url) route.settled = false;
-      return route.old === url ? this.#leaveOld(endpoint, route) : [];
+      return route.old === url ? route.leaveOld() : [];
     });
   }
 
   /** What is at this server may be better off at another one: it is to be located now. */
   doubt(url: string, now: number): void {
     for (const route of this.#routes.values()) if (route.url === url) route.due = now;
-  }
-
-  #hop(endpoint: string, route: Route, owner: string | null, from: string, now: number): Step[] {
-    const hops = now - route.settledAt >= STAYED_MS ? 1 : route.hops + 1;
-    route.settledAt = Number.POSITIVE_INFINITY; // a stay counts once, or refusals after it would go round for ever
-    this.#delay(route, hops, now);
-    return hops > MAX_HOPS || owner === null || owner === from ? [] : this.#join(endpoint, route, owner);
-  }
-
-  /** It is to be located at once, or after its hops with back-off. */
-  #delay(route: Route, hops: number, now: number): void {
-    route.hops = hops;
-    route.asking = false; // an answer that is under way is older than what was just heard
-    route.due = hops > MAX_HOPS ? now + jitter(this.#random, hops - MAX_HOPS - 1) : now;
-  }
-
-  #join(endpoint: string, route: Route, url: string): Step[] {
-    const unsettled = route.settled ? null : route.url;
-    if (route.settled) route.old = route.url;
-    if (route.old === url) route.old = null;
-    route.url = url;
-    route.settled = false;
-    route.due = Number.POSITIVE_INFINITY;
-    const steps: Step[] = [{ kind: "join", endpoint, url }];
-    if (unsettled !== null) steps.push({ kind: "leave", endpoint, url: unsettled });
-    return steps;
-  }
-
-  #leave(endpoint: string, route: Route): Step[] {
-    const steps = this.#leaveOld(endpoint, route);
-    if (route.url !== null) steps.push({ kind: "leave", endpoint, url: route.url });
-    route.url = null;
-    route.settled = false;
-    return steps;
-  }
-
-  #leaveOld(endpoint: string, route: Route): Step[] {
-    const url = route.old;
-    route.old = null;
-    return url === null ? [] : [{ kind: "leave", endpoint, url }];
   }
 
   /** A hot endpoint stays where it is live, else goes where that is so, else to a listed server, one in use before others. */
@@ -239,10 +161,4 @@ export class Routes {
     for (const route of this.#routes.values()) if (test(route)) return true;
     return false;
   }
-}
-
-function fresh(now: number): Route {
-  return {
-    url: null, settled: false, settledAt: Number.POSITIVE_INFINITY, old: null, hops: 0, due: now, asking: false, refused: false,
-  };
 }

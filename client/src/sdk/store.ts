@@ -23,7 +23,7 @@ export interface Store {
   load(): Promise<Stored[]>;
   /**
    * Keeps each of `entries` unless a newer version of it is kept already, then drops what was used longest ago, down to
-   * `bounds`. What cannot be written gives the room of all the others back.
+   * `bounds`: nothing at all empties it. What cannot be written gives the room of all the others back.
    */
   save(entries: readonly Stored[], bounds: Bounds): Promise<void>;
 }
@@ -69,8 +69,9 @@ export class IndexedStore implements Store {
 
 function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
-    const request = factory.open(name, 1);
-    request.onupgradeneeded = () => {
+    const request = factory.open(name, 2);
+    request.onupgradeneeded = ({ oldVersion }) => {
+      if (oldVersion > 0) request.result.deleteObjectStore(TABLE); // version 1 did not tell keys apart
       request.result.createObjectStore(TABLE, { keyPath: "endpoint" }).createIndex(ORDER, ["used", "text.length"]);
     };
     request.onerror = request.onblocked = () => reject(request.error);
@@ -83,6 +84,7 @@ function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
 
 function write(table: IDBObjectStore, entries: readonly Stored[], bounds: Bounds): void {
   let left = entries.length;
+  if (left === 0) return trim(table, bounds);
   for (const entry of entries) {
     const kept: IDBRequest<Stored | undefined> = table.get(entry.endpoint);
     kept.onsuccess = () => {

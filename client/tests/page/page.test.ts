@@ -53,6 +53,12 @@ test("the value that counts is the one of this hour, else the last there is", ()
   expect([beneath(all, DAY + 1.25 * HOUR)?.value, beneath(all, DAY - 1)]).toEqual([2, null]);
 });
 
+test("a day has 25 hours where the clocks are put back, and a day that is missing is a hole", () => {
+  const starts = ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-28T23:00:00Z"];
+  const points = starts.map((time, value) => ({ time, value }));
+  expect(steps({ points, resolution: "P1D" }).map(({ start, end }) => (end - start) / HOUR)).toEqual([25, 24, 24]);
+});
+
 test("points without a readable time are left out, the rest is put in order", () => {
   const points = [{ time: "2026-01-01T01:00:00Z", value: 2 }, { time: "later", value: 9 }, { time: "2026-01-01T00:00:00Z", value: 1 }];
   expect(steps({ points, resolution: "PT1H" }).map(({ value }) => value)).toEqual([1, 2]);

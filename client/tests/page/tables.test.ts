@@ -1,54 +1,15 @@
 // @vitest-environment jsdom
-import { readFileSync } from "node:fs";
 import { beforeEach, expect, test, vi } from "vitest";
+import { LOADS } from "../../src/page/comparisons.ts";
 import { FlowsView } from "../../src/page/flows.ts";
-import { Frames } from "../../src/page/frames.ts";
-import { LOADS, PairTable } from "../../src/page/pairs.ts";
+import { PairTable } from "../../src/page/pairs.ts";
 import { SourcesView } from "../../src/page/sources.ts";
-import type { Desk } from "../../src/page/view.ts";
-import { Watching } from "../../src/page/watching.ts";
-import type { Dataset, Diem } from "../../src/sdk/index.ts";
+import { World, find, openPage, text } from "./desk.ts";
 
-/** A desk whose data the test hands out, and whose frames it runs. */
-class World {
-  readonly takers = new Map<string, (dataset: Dataset) => void>();
-  #frames: (() => void)[] = [];
-  version = 0;
-
-  readonly diem = {
-    watch: (endpoint: string, take: (dataset: Dataset) => void) => {
-      this.takers.set(endpoint, take);
-      return () => void this.takers.delete(endpoint);
-    },
-    updates: { connection: { value: { state: "open" } }, isLive: () => true },
-    data: { health: { value: { failing: new Map() } } },
-  } as unknown as Diem;
-
-  readonly desk: Desk = {
-    diem: this.diem,
-    frames: new Frames((run) => void this.#frames.push(run)),
-    watching: new Watching(this.diem),
-  };
-
-  say(endpoint: string, ...values: number[]): void {
-    const points = values.map((value, hour) => ({ time: `2026-01-01T0${hour}:00:00Z`, value }));
-    this.takers.get(endpoint)?.({
-      endpoint, version: (this.version += 1), time: "2026-01-01T00:00:01Z", unit: "MW", resolution: "PT1H", points, gone: false, confirmed: true,
-    });
-  }
-
-  frame(): void {
-    for (const run of this.#frames.splice(0)) run();
-  }
-}
-
-const find = (selector: string): HTMLElement => document.querySelector(selector) as HTMLElement;
-const text = (selector: string): string | null | undefined => document.querySelector(selector)?.textContent;
 let world: World;
 
 beforeEach(() => {
-  vi.stubGlobal("matchMedia", () => ({ matches: true })); // less motion: jsdom has none
-  document.documentElement.innerHTML = readFileSync(`${import.meta.dirname}/../../index.html`, "utf8").replace(/<script.*<\/script>/g, "");
+  openPage();
   world = new World();
 });
 

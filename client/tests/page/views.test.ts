@@ -122,10 +122,12 @@ test("arrow keys move from border to border, over what is none, and stay at the 
 });
 
 test("flows in words and in figures", () => {
-  expect(flowWords("GR", "BG", 412)).toBe("Greece sends 412 MW to Bulgaria");
-  expect(flowWords("GR", "BG", -96)).toBe("Greece receives 96 MW from Bulgaria");
-  expect([flowWords("GR", null, -500), flowWords("GR", "BG", null)]).toEqual(["Greece imports 500 MW net", "Greece and Bulgaria: no data"]);
-  expect([412, -250, 0, -0, 0.01].map(signed)).toEqual(["+412", "−250", "0", "0", "0"]);
+  expect(flowWords("GR", "BG", 412, "MW")).toBe("Greece sends 412 MW to Bulgaria");
+  expect(flowWords("GR", "BG", -96, "MW")).toBe("Greece receives 96 MW from Bulgaria");
+  expect([flowWords("GR", null, -500, "MW"), flowWords("GR", "BG", null, "MW")]).toEqual(["Greece imports 500 MW net", "Greece and Bulgaria: no data"]);
+  expect(flowWords("GR", "BG", 0.412, "GW", 2)).toBe("Greece sends 0.41 GW to Bulgaria");
+  expect([412, -250, 0, -0, 0.01].map((value) => signed(value))).toEqual(["+412", "−250", "0", "0", "0"]);
+  expect([signed(-0.414, 2), signed(0.001, 2)]).toEqual(["−0.41", "0.00"]);
   expect([12.5, -3, 0].map(signedPrice)).toEqual(["+12.50", "−3.00", "0.00"]);
 });
 

@@ -92,3 +92,113 @@ test("what is not a dataset of that name is ignored", async () => {
     expect(cache.get("/a"), junk).toBeNull();
   }
 });
+
+test("what one key fetched is there for that key alone, and the key itself is nowhere", async () => {
+  const keys = ["diem_one", "diem_two", undefined];
+  for (const [index, key] of keys.entries()) {
+    const cache = new DataCache(world, undefined, key);
+    await cache.ready;
+    cache.put("/a", entry("/a", index + 1));
+    await world.advance(1_000);
+  }
+  for (const [index, key] of keys.entries()) {
+    const cache = new DataCache(world, undefined, key);
+    await cache.ready;
+    expect(cache.get("/a")?.dataset.version).toBe(index + 1);
+  }
+  const other = new DataCache(world, undefined, "diem_three");
+  await other.ready;
+  expect(other.get("/a")).toBeNull();
+  expect(JSON.stringify([...store.kept])).not.toContain("diem_");
+});
+
+test("all keys together keep what one may: what was used longest ago goes", async () => {
+  for (const key of ["diem_one", "diem_two", "diem_three"]) {
+    new DataCache(world, { entries: 2, storedChars: 100_000 }, key).put("/a", entry("/a"));
+    await world.advance(1_000);
+  }
+  expect(store.kept.size).toBe(2);
+  const first = new DataCache(world, undefined, "diem_one");
+  await first.ready;
+  expect(first.get("/a")).toBeNull();
+});
+
+test.each<[string, World["digest"] | undefined]>([
+  ["has no digest", undefined],
+  ["knows none on this page", () => Promise.resolve(null)],
+  ["fails at it", () => Promise.reject(new Error("no"))],
+])("a host that %s: what a key fetched is held in memory only", async (_, digest) => {
+  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").dataset)));
+  (world as { digest?: unknown }).digest = digest;
+  const cache = new DataCache(world, undefined, "diem_one");
+  await cache.ready;
+  expect(cache.get("/a")).toBeNull();
+  cache.put("/b", entry("/b"));
+  await world.advance(1_000);
+  expect([cache.get("/b")?.dataset.version, [...store.kept.keys()]]).toEqual([1, ["/a"]]);
+});
+
+test("what is cleared is gone, here and from the store, of every key; nothing comes back", async () => {
+  new DataCache(world, undefined, "diem_one").put("/a", entry("/a"));
+  await world.advance(1_000);
+  const cache = new DataCache(world);
+  await cache.ready;
+  cache.put("/b", entry("/b"));
+  cache.save();
+  const cleared = cache.clear();
+  cache.put("/c", entry("/c"));
+  cache.save();
+  await cleared;
+  await world.advance(2_000);
+  expect([cache.get("/a"), cache.get("/b"), cache.get("/c"), store.kept.size, world.timers]).toEqual([null, null, null, 0, 0]);
+});
+
+test("what is being read while it is cleared does not come back", async () => {
+  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").dataset)));
+  const cache = new DataCache(world);
+  await cache.clear();
+  await cache.ready;
+  expect(cache.get("/a")).toBeNull();
+});
+
+test("a store that cannot be emptied says so", async () => {
+  world.storage = { load: () => Promise.resolve([]), save: () => Promise.reject(new Error("broken")) };
+  const cache = new DataCache(world);
+  await expect(cache.clear()).rejects.toThrow("broken");
+});
+
+test("a clock that was set back costs nothing: what is used now is used last", async () => {
+  const bounds = { entries: 2, storedChars: 100_000 };
+  const before = new DataCache(world, bounds);
+  before.put("/a", entry("/a"));
+  await world.advance(1_000);
+  before.put("/b", entry("/b"));
+  await world.advance(1_000);
+  world.wall = () => 1_600_000_000_000 + world.time; // three years earlier
+  const cache = new DataCache(world, bounds);
+  await cache.ready;
+  cache.put("/c", entry("/c"));
+  await world.advance(1_000);
+  expect([...store.kept.keys()].sort()).toEqual(["/b", "/c"]);
+  before.put("/d", entry("/d")); // the tab that was there before
+  await world.advance(1_000);
+  expect([...store.kept.keys()].sort()).toEqual(["/c", "/d"]);
+});
+
+test("a store that never ends its write is not handed another, and memory does not grow with it", async () => {
+  const saves: (() => void)[] = [];
+  world.storage = { load: () => Promise.resolve([]), save: () => new Promise((resolve) => void saves.push(resolve)) };
+  const cache = new DataCache(world);
+  for (let version = 1; version <= 60; version += 1) {
+    cache.put("/a", entry("/a", version));
+    await world.advance(1_000);
+  }
+  expect(saves).toHaveLength(1);
+  cache.save(); // the page is left: it is handed over all the same
+  await world.advance();
+  expect(saves).toHaveLength(2);
+  for (const end of saves) end();
+  cache.put("/a", entry("/a", 61));
+  await world.advance(1_000);
+  expect(saves).toHaveLength(3);
+});

@@ -191,3 +191,21 @@ test("close() during a dial leaves nothing behind", async () => {
   expect(world.sockets).toHaveLength(0);
   expect(state()).toBe("closed");
 });
+
+test("a machine that was asleep, whose own clock stood still: the dead connection is noticed when somebody looks", async () => {
+  await open();
+  let slept = 0;
+  world.wall = () => 1_700_000_000_000 + world.time + slept;
+  await world.advance(20_000);
+  connection.open();
+  expect(state()).toBe("open"); // it was heard a moment ago
+  slept = 3_600_000;
+  connection.open();
+  expect(connection.status.value).toMatchObject({ state: "reconnecting", reason: "silence" });
+  expect(delay()).toBeLessThanOrEqual(500);
+  await world.advance(500);
+  world.last.welcome();
+  slept = -3_600_000; // the clock is set back: nothing to be done
+  connection.open();
+  expect([state(), world.sockets.length]).toEqual(["open", 2]);
+});

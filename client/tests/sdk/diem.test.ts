@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
 import { ConfigSource, parseConfig } from "../../src/sdk/config.ts";
 import type { Dataset } from "../../src/sdk/dataset.ts";
 import type { Diem } from "../../src/sdk/diem.ts";
@@ -353,6 +353,34 @@ test("an API key goes to the Data Service, and nowhere else", async () => {
   expect(sent).toEqual([["/config.json", undefined], ["/v1/data/a", key], ["/v1/endpoints", key]]);
 });
 
+test("signing out: nothing is held, on the device either, nothing is asked any more, and who is next starts afresh", async () => {
+  diem.close();
+  diem = createDiem({ environment: world, apiKey: "diem_one" });
+  stored.set("/a", 5);
+  const { shown } = view("/a");
+  await connected();
+  await world.advance(1_000);
+  up = false;
+  change("/a", 6);
+  await world.advance(1_000);
+  await diem.clear();
+  const asked = world.requests.length;
+  await world.advance(60_000);
+  expect([diem.data.peek("/a"), await world.storage?.load(), world.requests.length - asked, world.timers]).toEqual([null, [], 0, 0]);
+  expect([shown, diem.updates.connection.value.state]).toEqual([[5], "closed"]);
+});
+
+test("a key's data is not shown to the next key's page, or to one without", async () => {
+  const later = await offline({ "/a": 5 });
+  for (const apiKey of ["diem_one", "diem_two", undefined]) {
+    diem.close();
+    later.requests.length = 0;
+    diem = createDiem({ environment: later, ...(apiKey && { apiKey }) });
+    await diem.data.ready;
+    expect(diem.data.peek("/a")?.version).toBe(apiKey === undefined ? 5 : undefined);
+  }
+});
+
 test("close() disconnects and leaves no timer", async () => {
   await connected();
   diem.close();
@@ -385,4 +413,56 @@ test("configuration: relative to where it came from, refused without servers", (
   for (const bad of [null, {}, { ...CONFIG, servers: [] }, { ...CONFIG, rest: 1 }]) {
     expect(() => parseConfig(bad, source)).toThrow("names no servers");
   }
+});
+
+/** The events that a browser page hears of itself. */
+function browserEvents(): { say(event: string): void; restore(): void; heard(): number } {
+  const target = new EventTarget();
+  let count = 0;
+  vi.stubGlobal("addEventListener", (name: string, run: () => void) => {
+    count += 1;
+    target.addEventListener(name, run);
+  });
+  vi.stubGlobal("removeEventListener", (name: string, run: () => void) => {
+    count -= 1;
+    target.removeEventListener(name, run);
+  });
+  return { say: (name) => void target.dispatchEvent(new Event(name)), restore: () => vi.unstubAllGlobals(), heard: () => count };
+}
+
+test("a page that comes back out of the browser's cache, or of sleep, does not stay live on a dead connection", async () => {
+  diem.close();
+  const events = browserEvents();
+  let slept = 0;
+  world.wall = () => 1_700_000_000_000 + world.time + slept;
+  for (const event of ["pageshow", "visibilitychange", "online", "focus"]) {
+    diem = createDiem({ environment: world });
+    await connected();
+    const dials = world.sockets.length;
+    events.say(event);
+    await world.advance(1_000);
+    expect([event, diem.updates.connection.value.state, world.sockets.length - dials]).toEqual([event, "open", 0]);
+    slept += 7_200_000;
+    events.say(event);
+    expect([event, diem.updates.live.value.live]).toEqual([event, false]);
+    await world.advance(1_000);
+    expect([event, world.sockets.length - dials]).toEqual([event, 1]);
+    diem.close();
+    expect([event, events.heard()]).toEqual([event, 0]);
+  }
+  events.restore();
+});
+
+test("a page that the server has sent away does not come back because somebody looks at it", async () => {
+  diem.close();
+  const events = browserEvents();
+  diem = createDiem({ environment: world });
+  await connected();
+  world.last.end(4504, "too many connections");
+  const dials = world.sockets.length;
+  for (const event of ["pageshow", "visibilitychange", "focus"]) events.say(event);
+  await world.advance(60_000);
+  expect([diem.updates.connection.value.state, world.sockets.length - dials]).toEqual(["closed", 0]);
+  diem.close();
+  events.restore();
 });

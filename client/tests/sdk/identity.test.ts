@@ -1,6 +1,6 @@
-import { describe, expect, it } from "vitest";
-import type { KeyValueStore } from "../../src/sdk/environment.ts";
-import { clientId, withClient } from "../../src/sdk/identity.ts";
+import { describe, expect, it, vi } from "vitest";
+import type { KeyValueStore } from "../../src/sdk/identity.ts";
+import { clientId, digest, withClient } from "../../src/sdk/identity.ts";
 
 class Kept implements KeyValueStore {
   readonly items = new Map<string, string>();
@@ -49,5 +49,17 @@ describe("the page's name for itself", () => {
   it("is added to a URL, whether or not it has a query", () => {
     expect(withClient("ws://h/ws", "abcdefgh")).toBe("ws://h/ws?client=abcdefgh");
     expect(withClient("ws://h/ws?a=1", "abcdefgh")).toBe("ws://h/ws?a=1&client=abcdefgh");
+  });
+});
+
+describe("a digest", () => {
+  it("is SHA-256, in hexadecimal digits", async () => {
+    expect(await digest("abc")).toBe("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"); // FIPS 180-4, example 1
+  });
+
+  it("is none where the browser keeps it from the page", async () => {
+    vi.stubGlobal("crypto", { getRandomValues: crypto.getRandomValues.bind(crypto) });
+    expect(await digest("abc")).toBeNull();
+    vi.unstubAllGlobals();
   });
 });

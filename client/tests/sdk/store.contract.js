@@ -65,6 +65,15 @@ export const CONTRACT = {
     },
     expected: ["/d", "/b"],
   },
+  "bounds of nothing empty it": {
+    run: async (tabs) => {
+      const [one, two] = await tabs();
+      await one.save([entry("/a", 1), entry("/b", 2)], MANY);
+      await two.save([], { entries: 0, chars: 0 });
+      return names(one);
+    },
+    expected: [],
+  },
   "one that is too large goes alone": {
     run: async (tabs) => {
       const [one] = await tabs();

@@ -56,15 +56,35 @@ describe("IndexedDB in trouble", () => {
 
   test("of another make: everything rejects", async () => {
     const factory = new IDBFactory();
-    await new Promise((resolve) => (factory.open("diem", 1).onsuccess = resolve)); // without the table
+    await new Promise((resolve) => (factory.open("diem", 2).onsuccess = resolve)); // without the table
     await expect(new IndexedStore(factory).load()).rejects.toThrow();
+  });
+
+  test("what the version before kept is given up: it did not tell whose it is", async () => {
+    const factory = new IDBFactory();
+    await new Promise<void>((resolve) => {
+      const old = factory.open("diem", 1);
+      old.onupgradeneeded = () => {
+        const table = old.result.createObjectStore("datasets", { keyPath: "endpoint" });
+        table.createIndex("used", ["used", "text.length"]);
+        table.put(entry("/secret", 1));
+      };
+      old.onsuccess = () => {
+        old.result.close();
+        resolve();
+      };
+    });
+    const store = new IndexedStore(factory);
+    expect(await store.load()).toEqual([]);
+    await store.save([entry("/a", 1)], MANY);
+    expect(await names(store)).toEqual(["/a"]);
   });
 
   test("a newer SDK in another tab is not held up", async () => {
     const factory = new IDBFactory();
     const store = new IndexedStore(factory);
     await store.save([entry("/a", 1)], MANY);
-    const upgrade = factory.open("diem", 2);
+    const upgrade = factory.open("diem", 3);
     const outcome = await new Promise((resolve) => {
       upgrade.onblocked = () => resolve("blocked");
       upgrade.onsuccess = () => resolve("upgraded");

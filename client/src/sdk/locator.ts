@@ -1,0 +1,142 @@
+/** Asks the metadata service where things are: what is due, in one request at a time, and again when none was answered. */
+
+import type { Environment } from "./environment.ts";
+import { DataError } from "./http.ts";
+import type { Located, Metadata } from "./locate.ts";
+import { believe, locate } from "./locate.ts";
+import { Backoff } from "./pace.ts";
+import type { Routes } from "./routes.ts";
+import { Alarm } from "./timers.ts";
+
+/** Who waits for an answer does so this long, and then does without. */
+const PATIENCE_MS = 2_000;
+
+export interface LocatorOptions {
+  /** Who knows the owners, after so many failures in a row; null: nobody any more. */
+  metadata(failures: number): Promise<Metadata | null>;
+  answered(names: readonly string[], answer: Located): void;
+  unanswered(names: readonly string[]): void;
+  /** `metadata` gave null. */
+  abandon(): void;
+  /** Nothing is due now. */
+  rested(): void;
+}
+
+/** The clone that the first answer chose is kept for the life of the page. */
+export class Locator {
+  readonly #env: Environment;
+  readonly #routes: Routes;
+  readonly #options: LocatorOptions;
+  readonly #backoff: Backoff;
+  readonly #alarm: Alarm;
+  /** Which of several metadata services is asked first. */
+  readonly #first: number;
+  #isOpen = false;
+  #believed: Metadata | null = null;
+  #clone: number | null = null;
+  #locating = false;
+  /** After a failed locate: when the next is due. */
+  #notBefore = 0;
+  #trouble = "";
+  #waiting: (() => void)[] = [];
+
+  constructor(env: Environment, routes: Routes, options: LocatorOptions) {
+    this.#env = env;
+    this.#routes = routes;
+    this.#options = options;
+    this.#backoff = new Backoff(env);
+    this.#alarm = new Alarm(env);
+    this.#first = env.random();
+  }
+
+  /** Why something cannot be located; "" = it can, as far as anybody knows. */
+  get trouble(): string {
+    return this.#trouble;
+  }
+
+  /** When the next request is due, on the clock of `Environment.now`; Infinity: none is. */
+  get due(): number {
+    return Math.max(this.#routes.nextDue, this.#notBefore);
+  }
+
+  open(): void {
+    this.#isOpen = true;
+    this.#notBefore = 0;
+    this.soon();
+  }
+
+  close(): void {
+    this.#isOpen = false;
+    this.#alarm.clear();
+    this.#backoff.reset();
+    this.#trouble = "";
+  }
+
+  /** Locates what is due after this turn of the event loop. */
+  soon(): void {
+    if (this.#locating || !this.#isOpen) return;
+    this.#locating = true;
+    this.#env.microtask(() => void this.#locateDue());
+  }
+
+  /** Resolves when what is due has been located, or is not in time. */
+  rested(): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = this.#env.later(PATIENCE_MS, resolve);
+      this.#waiting.push(() => {
+        this.#env.cancel(timer);
+        resolve();
+      });
+      this.soon();
+    });
+  }
+
+  /** The owner that a server names, if it is one to dial. */
+  believe(owner: string | null): string | null {
+    const known = owner !== null && this.#believed !== null ? believe(owner, this.#believed) : null;
+    if (owner !== null && known === null) this.#trouble = foreign(owner);
+    return known;
+  }
+
+  /** One request at a time, so that the first one chooses the clone. */
+  async #locateDue(): Promise<void> {
+    while (this.#isOpen && this.#env.now() >= this.#notBefore) {
+      const names = this.#routes.toLocate(this.#env.now());
+      if (names.length === 0) break;
+      try {
+        const answer = await this.#ask(names);
+        if (answer === null) break;
+        this.#backoff.reset();
+        this.#clone = answer.clone ?? this.#clone;
+        this.#trouble = answer.foreign === null ? "" : foreign(answer.foreign);
+        this.#options.answered(names, answer);
+      } catch (error) {
+        const asked = error instanceof DataError ? error.retryAfterMs : null;
+        this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), asked ?? 0);
+        this.#trouble = "the metadata service does not answer";
+        this.#options.unanswered(names);
+      }
+    }
+    this.#locating = false;
+    for (const resume of this.#waiting.splice(0)) resume();
+    this.#alarm.clear();
+    const delay = this.due - this.#env.now();
+    if (this.#isOpen && delay < Number.POSITIVE_INFINITY) this.#alarm.set(delay, () => this.soon());
+    this.#options.rested();
+  }
+
+  async #ask(names: readonly string[]): Promise<Located | null> {
+    const { failures } = this.#backoff;
+    const metadata = await this.#options.metadata(failures);
+    this.#believed = metadata;
+    if (metadata === null) {
+      this.#options.abandon();
+      return null;
+    }
+    const { services } = metadata;
+    const base = services[(Math.floor(this.#first * services.length) + failures) % services.length] as string;
+    return locate(this.#env, base, metadata, names, this.#clone);
+  }
+}
+
+const foreign = (url: string): string => `refused a server that is on another host: ${url}`;

@@ -11,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
+from tests.support.patience import PATIENCE_S
 from tests.support.small import Client, System, small_system
 
 
@@ -36,7 +37,7 @@ async def refused(system: System, **options: Any) -> InvalidStatus:
 
 
 async def closed(client: Client) -> int:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             while True:
                 await client.connection.recv()
@@ -244,7 +245,7 @@ async def test_too_many_connections_of_one_address_are_http_429_and_of_all_http_
             error = await refused(system)
             assert error.response.status_code == 429
             assert "Retry-After" in error.response.headers
-        await asyncio.sleep(0.1)
+        await _left(system)
         async with system.client():
             pass
     async with small_system(tmp_path, capacity=1) as system, system.client():
@@ -255,7 +256,6 @@ async def test_too_many_connections_of_one_address_are_http_429_and_of_all_http_
 
 async def test_a_server_that_is_not_ready_or_draining_answers_503(tmp_path: Path) -> None:
     async with small_system(tmp_path, start_feed=False) as system:
-        await asyncio.sleep(0.1)
         error = await refused(system)
         assert (error.response.status_code, error.response.headers["Retry-After"]) == (503, "1")
 
@@ -329,7 +329,7 @@ async def test_a_client_that_reads_nothing_is_closed_and_holds_little(system: Sy
         for _ in range(100):
             system.feed.put(*names)
             await asyncio.sleep(0.001)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 async with system.client() as other:
                     await other.ask(unsubscribe(1))
@@ -337,6 +337,13 @@ async def test_a_client_that_reads_nothing_is_closed_and_holds_little(system: Sy
                 if status["clients"] == 0:
                     break
                 await asyncio.sleep(0.5)
+
+
+async def _left(system: System) -> None:
+    """Wait until the server knows of no client any more."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await _status(system))["clients"]:
+            await asyncio.sleep(0.02)
 
 
 async def _status(system: System) -> dict[str, Any]:
@@ -352,9 +359,8 @@ async def test_after_all_clients_left_nothing_of_them_is_left(system: System) ->
     for _ in range(3):
         async with system.client() as client:
             await client.ask(subscribe(1, a=None, b=None))
-    await asyncio.sleep(0.2)
-    status = await _status(system)
-    assert (status["clients"], status["subscriptions"]) == (0, 0)
+    await _left(system)
+    assert (await _status(system))["subscriptions"] == 0
 
 
 async def test_a_stopping_server_closes_with_1012_and_a_window(tmp_path: Path) -> None:

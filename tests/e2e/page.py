@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from playwright.async_api import Browser, Page, expect
 
+from tests.support.patience import PATIENCE_S
+
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
 
@@ -19,11 +21,11 @@ async def open_page(browser: Browser, url: str, *, price: str, load: str) -> Pag
 
 async def connected(page: Page, *, live: bool = True) -> None:
     badge = page.get_by_test_id("connection")
-    await expect(badge).to_have_attribute("data-state", "open", timeout=30_000)
-    await expect(badge).to_have_attribute("data-live", "true" if live else "false", timeout=30_000)
+    await expect(badge).to_have_attribute("data-state", "open")
+    await expect(badge).to_have_attribute("data-live", "true" if live else "false")
 
 
-async def shows_load(page: Page, text: str, within: float = 10.0) -> None:
+async def shows_load(page: Page, text: str, within: float = PATIENCE_S) -> None:
     """The first load of ``/test/load`` is ``text``."""
     cell = page.locator('[data-testid="load-table"] [data-endpoint="/test/load"] [data-testid="load-value"]')
     await expect(cell).to_have_attribute("data-value", text, timeout=within * 1000)
@@ -35,7 +37,7 @@ async def stats(page: Page) -> dict[str, Any]:
     return result
 
 
-async def becomes(page: Page, expression: str, within: float = 10.0) -> None:
+async def becomes(page: Page, expression: str, within: float = PATIENCE_S) -> None:
     """Wait until an expression is true in the page (its policy forbids what Playwright's own wait needs)."""
     async with asyncio.timeout(within):
         while not await page.evaluate(expression):

@@ -35,8 +35,17 @@ def series(endpoint: str, values: Sequence[float], *, start: datetime, minutes: 
 
 def prices(zone: str, base: float = 80.0) -> Dataset:
     """Today and tomorrow by the hour: ``base`` plus the number of the hour."""
-    values = [base + hour for hour in range(48)]
-    return series(f"/dam/prices/{zone}", values, start=midnight(), minutes=60, unit="EUR/MWh")
+    today = midnight()
+    values = [*_day(today, base), *_day(today + timedelta(days=1), base + 24)]
+    return series(f"/dam/prices/{zone}", values, start=today, minutes=60, unit="EUR/MWh")
+
+
+def _day(midnight: datetime, first: float) -> list[float]:
+    """Prices that rise by one an hour. Days of 23 and 25 hours have the same ends and the same mean."""
+    hours = round(((midnight + timedelta(days=1)).astimezone(UTC) - midnight.astimezone(UTC)) / timedelta(hours=1))
+    half = min(12, hours // 2)
+    middle = [first + 11.5] * (hours - 2 * half)
+    return [*(first + hour for hour in range(half)), *middle, *(first + hour for hour in range(24 - half, 24))]
 
 
 def load(zone: str, now: float = 5000.0) -> Dataset:

@@ -19,9 +19,9 @@ async def test_the_example_shows_the_load_and_each_change_of_it(tmp_path: Path) 
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         await page.goto(f"{system.page}example.html")
-        await expect(page.locator("#load")).to_have_text("5000 MW", timeout=15_000)
+        await expect(page.locator("#load")).to_have_text("5000 MW")
         await system.put({"/load/GR": 5001})
-        await expect(page.locator("#load")).to_have_text("5001 MW", timeout=10_000)
+        await expect(page.locator("#load")).to_have_text("5001 MW")
         await page.click("#stop")
         assert errors == []
 

@@ -1,6 +1,7 @@
 """Thesis 6.1: a burst faster than any view reads. Polling views lose updates; subscribed views end at the latest."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ import pytest
 from playwright.async_api import Page
 
 from tests.support.chromium import chromium
+from tests.support.patience import PATIENCE_S
 from tests.support.running import Running, running
 
 pytestmark = pytest.mark.chromium
@@ -32,11 +34,11 @@ async def _burst(system: Running) -> dict[str, int]:
 
 async def _views(page: Page, latest: dict[str, int]) -> dict[str, int]:
     views: dict[str, int] = {}
-    for _ in range(100):
-        views = await page.evaluate("window.views")
-        if views == latest:
-            break
-        await asyncio.sleep(0.1)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            while views != latest:
+                views = await page.evaluate("window.views")
+                await asyncio.sleep(0.1)
     return views
 
 

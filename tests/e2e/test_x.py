@@ -10,12 +10,13 @@ from deploy.kafka.program import Program
 from tests.e2e.page import open_page, shows_load
 from tests.support.chromium import chromium
 from tests.support.nginx import needs_nginx
+from tests.support.patience import FACTOR
 from tests.support.running import running
 
 pytestmark = [pytest.mark.chromium, needs_nginx]
 
 STOPPED = 17.0
-"""Seconds for which Kafka hangs: pages are told within 15."""
+"""Seconds for which Kafka hangs at least: pages are told within 15 of them."""
 
 
 async def test_the_page_follows_through_nginx_and_says_when_kafka_is_away(
@@ -33,15 +34,15 @@ async def test_the_page_follows_through_nginx_and_says_when_kafka_is_away(
         with system.stopped("kafka-1"):
             began = asyncio.get_running_loop().time()
             assert (await system.put({"/test/load": 300})).status_code == 200
-            await expect(badge).to_have_attribute("data-live", "false", timeout=15_500)
+            await expect(badge).to_have_attribute("data-live", "false", timeout=20_000 * FACTOR)
             assert await badge.get_attribute("data-state") == "open"
             await asyncio.sleep(began + STOPPED - asyncio.get_running_loop().time())
-        await shows_load(page, "300", within=20)
-        await expect(badge).to_have_attribute("data-live", "true", timeout=20_000)
+        await shows_load(page, "300")
+        await expect(badge).to_have_attribute("data-live", "true")
 
         # The page's own server is gone: it comes back through nginx, to the other one if need be.
         for name in ("websocket-1", "websocket-2"):
             if (await system.status(name))["clients"]:
                 system.kill(name)
         await system.put({"/test/load": 400})
-        await shows_load(page, "400", within=20)
+        await shows_load(page, "400")

@@ -33,6 +33,7 @@ from diem.protocol.feed_names import is_map
 from diem.protocol.partition_map import MapBuilder
 from diem.protocol.partitions import partition_of
 from diem.protocol.update import encode
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ class UpdatesTopic:
         await self.close()
         async with administering(self.options) as admin:
             await admin.delete_topics([self.name])
-        async with connected(self.options) as client, asyncio.timeout(10):
+        async with connected(self.options) as client, asyncio.timeout(PATIENCE_S):
             while self.name in (await describe(client, self.name)).topics:
                 await asyncio.sleep(0.05)
 
@@ -180,7 +181,7 @@ class Running:
         self.pid = os.getpid()
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             return await http.get(self.base + path, headers={"Authorization": self.key.header})
 
     async def status(self) -> dict[str, Any]:
@@ -296,7 +297,7 @@ async def updates_topic(options: KafkaOptions, partitions: int | None = None) ->
         await topic.close()
 
 
-async def until(condition: Callable[[], Any], within: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], within: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)

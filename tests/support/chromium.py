@@ -6,7 +6,9 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
+
+from tests.support.patience import PATIENCE_S
 
 PATH = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -17,6 +19,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Of every expectation that does not say otherwise: the 5 s that are usual are little beside other tests.
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @contextlib.asynccontextmanager
@@ -28,6 +32,6 @@ async def chromium() -> AsyncIterator[Browser]:
         pytest.skip("no Chromium here (on Debian: apt install chromium)")
     async with async_playwright() as playwright:
         flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
-        browser = await playwright.chromium.launch(executable_path=PATH, args=flags)
+        browser = await playwright.chromium.launch(executable_path=PATH, args=flags, timeout=PATIENCE_S * 1000)
         yield browser
         await browser.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.integration.data.process import DataProcess, bulk, serving
+from tests.support.patience import PATIENCE_S
 
 WRITERS = 4
 NAMES = 25
@@ -68,7 +69,7 @@ async def kill_again_and_again(state: Path, kills: int, seed: int, **settings: s
             await _compare(process, ledger)
             writers = [asyncio.create_task(_write(process, number, ledger)) for number in range(WRITERS)]
             before = ledger.answers
-            async with asyncio.timeout(20):  # at any moment, but under load
+            async with asyncio.timeout(PATIENCE_S):  # at any moment, but under load
                 while ledger.answers < before + WRITERS:
                     await asyncio.sleep(0.001)
             await asyncio.sleep(moments.uniform(0, 0.25))
@@ -82,7 +83,7 @@ async def kill_again_and_again(state: Path, kills: int, seed: int, **settings: s
 
 async def _write(process: DataProcess, writer: int, ledger: Ledger) -> None:
     names = [f"/w{writer}/e{number}" for number in range(NAMES)]
-    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         with contextlib.suppress(httpx.TransportError):
             while True:
                 value = ledger.attempted.get(names[0], 0) + 1
@@ -96,7 +97,7 @@ async def _write(process: DataProcess, writer: int, ledger: Ledger) -> None:
 
 
 async def _compare(process: DataProcess, ledger: Ledger) -> None:
-    async with httpx.AsyncClient(base_url=process.url) as http:
+    async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
         listed = {one["endpoint"] for one in (await http.get("/v1/endpoints")).json()["endpoints"]}
         if missing := ledger.accepted.keys() - listed:
             raise Broken(f"{min(missing)} is gone")

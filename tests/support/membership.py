@@ -18,6 +18,7 @@ from diem.process.lifecycle import Lifecycle
 from diem.protocol.assignment import Owner, client_id, member_id
 from metadata import main as metadata
 from metadata.settings import Settings
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 ORIGIN = "http://localhost:8080"
@@ -92,7 +93,7 @@ class Running:
 
     async def ask(self, *names: str, clone: object = None, **headers: str) -> httpx.Response:
         body: dict[str, Any] = {"endpoints": list(names)} | ({} if clone is None else {"clone": clone})
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             return await http.post(self.locate_url, json=body, headers=headers)
 
     async def locate(self, *names: str, clone: object = None) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Running:
         return {name: place["owner"] for name, place in places.items()}
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             url = f"http://127.0.0.1:{self.settings.internal_port}{path}"
             return await http.get(url, headers={"Authorization": self.key.header})
 
@@ -114,7 +115,7 @@ class Running:
         result: dict[str, Any] = (await self.get("/status")).json()
         return result
 
-    async def until_status(self, condition: Callable[[dict[str, Any]], bool], within: float = 15.0) -> float:
+    async def until_status(self, condition: Callable[[dict[str, Any]], bool], within: float = PATIENCE_S) -> float:
         """Wait until the status is so; returns the seconds that it took."""
         began = time.monotonic()
         async with asyncio.timeout(within):
@@ -122,7 +123,7 @@ class Running:
                 await asyncio.sleep(0.02)
         return time.monotonic() - began
 
-    async def until_stable(self, count: int, clone: int = 1, within: float = 15.0) -> float:
+    async def until_stable(self, count: int, clone: int = 1, within: float = PATIENCE_S) -> float:
         """Wait until the group is known to be stable with so many members; returns the seconds that it took."""
 
         def there(status: dict[str, Any]) -> bool:
@@ -158,7 +159,7 @@ async def serving(directory: Path, options: KafkaOptions, **settings: Any) -> As
 
 
 async def _listening(running: Running) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(httpx.ConnectError):
                 await running.status()

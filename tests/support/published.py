@@ -13,6 +13,7 @@ from diem.protocol.partition_map import HOT
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher
 from services.data.store.cursor import Cursor
+from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000
 
@@ -81,7 +82,7 @@ async def places(options: KafkaOptions, name: str) -> dict[int, int]:
     return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}
 
 
-async def until(condition: object, within: float = 20.0) -> None:
+async def until(condition: object, within: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.01)

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import orjson
 
+from tests.support.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -158,15 +160,15 @@ async def running(
         sys.executable, "-m", "deploy", *argv, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=None
     )
     try:
-        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
             system = Running(state_dir, up, http)
-            await until(lambda: _is_up(system, up), within=40)
+            await until(lambda: _is_up(system, up))
             yield system
     finally:
         if up.returncode is None:
             up.terminate()
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     await up.wait()
             except TimeoutError:
                 up.kill()
@@ -182,7 +184,7 @@ def _is_up(system: Running, up: asyncio.subprocess.Process) -> bool:
         return False
 
 
-async def until(condition: Callable[[], Any], within: float = 10.0, every: float = 0.05) -> Any:
+async def until(condition: Callable[[], Any], within: float = PATIENCE_S, every: float = 0.05) -> Any:
     """Wait until a condition holds, and return its value."""
     async with asyncio.timeout(within):
         while not (value := condition()):

@@ -23,6 +23,7 @@ from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from diem.kafka.settings import KafkaSettings
 from tests.support.kafka_tools import SetPassword, new_topic, rights
+from tests.support.patience import PATIENCE_S
 
 NAME: Final = "localhost"
 """The name in the broker's certificate; its address is not in it."""
@@ -171,7 +172,7 @@ class SecureKafka:
         """Delete a topic, if it is there, and wait until it is gone."""
         async with administering(self.plain) as admin:
             await admin.delete_topics([name])
-        async with connected(self.plain) as client, asyncio.timeout(10):
+        async with connected(self.plain) as client, asyncio.timeout(PATIENCE_S):
             while name in (await describe(client, name)).topics:
                 await asyncio.sleep(0.05)
 

@@ -19,6 +19,7 @@ from diem.protocol.update import Change, encode
 from diem.protocol.versions import next_version
 from services.websocket import main as websocket
 from services.websocket.settings import Settings
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 START = 1_700_000_000_000
@@ -89,7 +90,7 @@ class Client:
     async def say(self, message: dict[str, Any] | str | bytes) -> None:
         await self.connection.send(orjson.dumps(message) if isinstance(message, dict) else message, text=True)
 
-    async def hear(self, *, status: bool = False, within: float = 5.0) -> dict[str, Any]:
+    async def hear(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
         """The next message; status messages are passed over unless wanted."""
         async with asyncio.timeout(within):
             while True:
@@ -129,10 +130,20 @@ class System:
                 assert (await client.hear())["type"] == "welcome"
             yield client
 
-    async def ready(self) -> None:
-        async with asyncio.timeout(10):
+    async def listening(self) -> None:
+        """Wait until clients can dial it, whatever they are told."""
+        async with asyncio.timeout(PATIENCE_S):
             while True:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(ConnectionRefusedError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.settings.port)
+                    writer.close()
+                    return
+                await asyncio.sleep(0.02)
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with contextlib.suppress(OSError, IndexError):
                     reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.internal_port)
                     writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
                     status = (await reader.readline()).split()
@@ -163,8 +174,7 @@ async def small_system(directory: Path, *, start_feed: bool = True, **settings: 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(websocket.main(system.settings, system.life))
         try:
-            if start_feed:
-                await system.ready()
+            await (system.ready() if start_feed else system.listening())
             yield system
         finally:
             system.life.stop("test is over")

@@ -14,11 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from diem.links.client import Client, PartitionedClient, UpdatesClient
+from tests.support.patience import PATIENCE_S
 from tests.support.running import Running
 
 SMALL_BUFFER = 4096
-SETTLED_WITHIN = 30.0
-"""Seconds in which the servers that were started have taken their partitions."""
 
 
 class Raw:
@@ -36,7 +35,7 @@ class Raw:
         await self.connection.send(orjson.dumps({"type": kind, "id": number, "endpoints": endpoints}), text=True)
         return number
 
-    async def hear(self, within: float = 10.0) -> dict[str, Any]:
+    async def hear(self, within: float = PATIENCE_S) -> dict[str, Any]:
         async with asyncio.timeout(within):
             while True:
                 message: dict[str, Any] = orjson.loads(await self.connection.recv())
@@ -50,7 +49,7 @@ class Raw:
         assert message.get("id") == number, message
         return message
 
-    async def update(self, endpoint: str, version: int, within: float = 10.0) -> dict[str, Any]:
+    async def update(self, endpoint: str, version: int, within: float = PATIENCE_S) -> dict[str, Any]:
         """The update of that version; older ones of the endpoint may come before it."""
         async with asyncio.timeout(within):
             while True:
@@ -72,7 +71,7 @@ class Raw:
 
     async def closed(self) -> int:
         """The close code with which the server ends the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionClosed):
                 while True:
                     await self.connection.recv()
@@ -122,7 +121,7 @@ class ModeUnderTest:
         if not self.partitioned_client:
             return self.system.websocket_urls[0]
         base = self.system.described["urls"]["metadata"][0]
-        async with asyncio.timeout(SETTLED_WITHIN):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.system.http.post(f"{base}/locate", json={"endpoints": [endpoint], "clone": 1})
                 url = answer.json()["endpoints"][endpoint]["owner"]

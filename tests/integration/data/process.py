@@ -13,6 +13,7 @@ import httpx
 import orjson
 
 from diem.process.auth import SharedKey
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0"}
@@ -43,7 +44,7 @@ class DataProcess:
         """Wait until it serves."""
         # Its log ends with it, so a process that ends early is not waited for.
         waited: list[asyncio.Future[Any]] = [self.serving, self._reading]
-        await asyncio.wait(waited, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         assert self.serving.done(), "\n".join(self.log)
 
     @property
@@ -66,7 +67,7 @@ class DataProcess:
         """Send a signal and wait for the exit."""
         if self.child.returncode is None:
             self.child.send_signal(number)
-        code = await asyncio.wait_for(self.child.wait(), 20)
+        code = await asyncio.wait_for(self.child.wait(), PATIENCE_S)
         await self._reading
         return code
 
@@ -121,7 +122,7 @@ def bulk(values: dict[str, float]) -> dict[str, Any]:
 
 
 async def until(http: httpx.AsyncClient, url: str, status: int, **request: Any) -> None:
-    """Ask until the answer has a status, for at most 10 s."""
-    async with asyncio.timeout(10):
+    """Ask until the answer has a status."""
+    async with asyncio.timeout(PATIENCE_S):
         while (await http.get(url, **request)).status_code != status:  # another process changes it
             await asyncio.sleep(0.02)

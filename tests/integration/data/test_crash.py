@@ -9,12 +9,13 @@ import httpx
 import pytest
 
 from tests.integration.data.process import DataProcess, bulk, serving
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("any_database")
 
 
 async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict[str, tuple[int, float]]) -> None:
-    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         number = 0.0
         with contextlib.suppress(httpx.TransportError):
             while True:
@@ -27,7 +28,7 @@ async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict
 
 
 async def _assert_there(process: DataProcess, accepted: dict[str, tuple[int, float]]) -> None:
-    async with httpx.AsyncClient(base_url=process.url) as http:
+    async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
         for endpoint, (version, value) in accepted.items():
             found = (await http.get(f"/v1/data{endpoint}")).json()
             stored = found["points"][0]["value"]
@@ -43,11 +44,11 @@ async def test_nothing_accepted_is_lost_by_a_kill_in_the_middle_of_writing(tmp_p
     for least in (3, 7, 11):
         async with serving(tmp_path / "state") as process:
             await _assert_there(process, accepted)
-            async with httpx.AsyncClient() as http:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 stores.add((await http.get(f"{process.internal}/status", headers=process.shared)).json()["store"])
             accepted.clear()
             writers = [asyncio.create_task(_write_until_it_dies(process, n, accepted)) for n in range(4)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(accepted) < 200 or min(value for _, value in accepted.values()) < least:
                     await asyncio.sleep(0.01)
             await process.end(signal.SIGKILL)

@@ -13,6 +13,8 @@ import pytest
 
 from diem.protocol.traffic import Type, decode
 from tests.integration.data.process import ROOT, DataProcess, bulk, serving, until
+from tests.support.days import wait_for_room_in_the_day
+from tests.support.patience import PATIENCE_S
 
 CLIENTS = 50
 PER_DAY = 500
@@ -31,15 +33,20 @@ prefixes = ["/dam"]
 """
 
 
+@pytest.fixture(autouse=True)
+def one_day() -> None:
+    wait_for_room_in_the_day()
+
+
 async def create(process: DataProcess, plan: str) -> str:
-    async with httpx.AsyncClient(base_url=process.internal, headers=process.shared) as http:
+    async with httpx.AsyncClient(base_url=process.internal, headers=process.shared, timeout=PATIENCE_S) as http:
         made = await http.post("/v1/keys", json={"name": "a test", "plan": plan})
     assert made.status_code == 201, made.text
     return str(made.json()["key"])
 
 
 def reader(process: DataProcess, key: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=process.url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
+    return httpx.AsyncClient(base_url=process.url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_S)
 
 
 async def statuses(process: DataProcess, key: str, clients: int, times: int) -> Counter[int]:
@@ -61,7 +68,7 @@ async def diem(state_dir: Path, process: DataProcess, *arguments: str) -> tuple[
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(child.communicate(), 30)
+    out, err = await asyncio.wait_for(child.communicate(), PATIENCE_S)
     return child.returncode or 0, out.decode(), err.decode()
 
 
@@ -104,7 +111,7 @@ async def test_a_kill_gives_no_more_than_the_quota_of_the_day(tmp_path: Path) ->
             key = key or await create(process, "day")
             before = answered
             readers = [asyncio.create_task(read(process)) for _ in range(CLIENTS)]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while life < kills and answered < before + 60:
                     await asyncio.sleep(0.005)
             if life < kills:
@@ -129,10 +136,10 @@ async def test_a_revoked_key_is_refused_by_the_time_it_is_revoked(tmp_path: Path
                     found[(await http.get("/v1/endpoints")).status_code] += 1
 
         readers = [asyncio.create_task(read(found)) for found in answers]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not all(found[200] for found in answers):
                 await asyncio.sleep(0.01)
-        async with httpx.AsyncClient(base_url=process.internal, headers=process.shared) as http:
+        async with httpx.AsyncClient(base_url=process.internal, headers=process.shared, timeout=PATIENCE_S) as http:
             assert (await http.delete(f"/v1/keys/{key[5:13]}")).status_code == 200
         assert await statuses(process, key, 5, 2) == {401: 10}
         stopped.set()
@@ -186,13 +193,13 @@ async def test_usage_is_in_metrics_and_in_events_of_the_traffic(tmp_path: Path) 
     state = tmp_path / "state"
     config = PLANS + '[[plan]]\nname = "anonymous"\nper_minute = 2\n'
     async with serving(state, config=config, DIEM_TRAFFIC_SINK="files") as process:
-        async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+        async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/dam/a": 1, "/load/a": 1}))).status_code == 200
         key = await create(process, "dam")
         async with reader(process, key) as http:
             for path in ("data/dam/a", "data/dam/a", "data/load/a", "data/dam/none", "usage"):
                 await http.get(f"/v1/{path}")
-        async with httpx.AsyncClient(base_url=process.url) as http:
+        async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
             await until(http, "/v1/data/load/a", 429)
             scraped = await http.get(f"{process.internal}/metrics", headers=process.shared)
         for sample in (

@@ -16,6 +16,7 @@ from diem.links import http as server_module
 from diem.links.http import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("any_database")
 
@@ -39,7 +40,7 @@ def _feed(process: DataProcess) -> connect:
 async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "state") as process,
-        httpx.AsyncClient(base_url=process.url, headers=process.write) as http,
+        httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
         _feed(process) as reader,
     ):
         await http.put("/v1/data", json=bulk({"/a": 1}))
@@ -50,7 +51,7 @@ async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None
         assert [record.endpoint for record in feed.decode_batch(first).records] == [b"/a"]
         assert feed.decode(await reader.recv(decode=False)) == feed.CaughtUp("store")
         (accepted,) = (await http.put("/v1/data", json=bulk({"/b": 1}))).json()["accepted"]
-        while (message := await asyncio.wait_for(reader.recv(decode=False), 5)) == feed.BEAT:
+        while (message := await asyncio.wait_for(reader.recv(decode=False), PATIENCE_S)) == feed.BEAT:
             pass
         (record,) = feed.decode_batch(message).records
         assert (record.endpoint, record.version) == (b"/b", accepted["version"])
@@ -59,7 +60,7 @@ async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None
 async def test_a_store_that_was_restored_from_an_old_copy_is_not_ready(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "state") as process,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=PATIENCE_S) as http,
     ):
         assert (await http.get(f"{process.internal}/readyz")).status_code == 200
         status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
@@ -76,9 +77,9 @@ async def test_health_status_and_metrics(tmp_path: Path) -> None:
     config = '[[source]]\ntype = "simulation"\nzones = ["GR", "BG"]\n'
     async with (
         serving(tmp_path / "state", config=config) as process,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=PATIENCE_S) as http,
     ):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
                 if status["sources"][0]["ok"]:
@@ -96,6 +97,16 @@ async def test_health_status_and_metrics(tmp_path: Path) -> None:
         assert (await http.get(f"{process.internal}/status")).status_code == 401
 
 
+async def _refused(port: int) -> None:
+    """Wait until nobody listens any more."""
+    with contextlib.suppress(ConnectionRefusedError):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                await asyncio.sleep(0.02)
+
+
 async def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
     async with serving(tmp_path / "state") as process:
         body = orjson.dumps(bulk({"/a": 1}))
@@ -103,21 +114,19 @@ async def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = (
             f"PUT /v1/data HTTP/1.1\r\nHost: localhost\r\nAuthorization: {process.write['Authorization']}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
         )
         writer.write(head.encode() + body[:10])
-        await writer.drain()
-        await asyncio.sleep(0.2)
+        # It says so when it reads the body: the request has begun.
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         ending = asyncio.create_task(process.end(signal.SIGTERM))
-        await asyncio.sleep(0.3)
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
+        await _refused(port)
         writer.write(body[10:])
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert await ending == 0
         writer.close()
-    async with serving(tmp_path / "state") as process, httpx.AsyncClient() as http:
+    async with serving(tmp_path / "state") as process, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         assert (await http.get(f"{process.url}/v1/data/a")).status_code == 200
 
 
@@ -150,7 +159,7 @@ async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.
     running = asyncio.create_task(server.run_until(stopping, listener))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(b"GET / HTTP/1.1\r\nHost:")
-    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
     stopping.set()
     await running
@@ -158,16 +167,16 @@ async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.
 
 async def test_a_stand_by_takes_over_when_the_process_that_has_the_store_is_killed(tmp_path: Path) -> None:
     async with serving(tmp_path) as first:
-        async with httpx.AsyncClient(base_url=first.url, headers=first.write) as http:
+        async with httpx.AsyncClient(base_url=first.url, headers=first.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
         second = await start(tmp_path, STANDBY="true")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not any("standing by" in line for line in second.log):
                     await asyncio.sleep(0.02)
             await first.end(signal.SIGKILL)
             await second.ready()
-            async with httpx.AsyncClient(base_url=second.url) as http:
+            async with httpx.AsyncClient(base_url=second.url, timeout=PATIENCE_S) as http:
                 assert (await http.get("/v1/data/a")).status_code == 200
         finally:
             await second.end(signal.SIGKILL)
@@ -176,7 +185,7 @@ async def test_a_stand_by_takes_over_when_the_process_that_has_the_store_is_kill
 async def test_a_stand_by_that_never_got_the_store_stops_when_asked(tmp_path: Path) -> None:
     async with serving(tmp_path):
         second = await start(tmp_path, STANDBY="true")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not any("standing by" in line for line in second.log):
                 await asyncio.sleep(0.02)
         assert await second.end() == 0

@@ -6,19 +6,21 @@ from pathlib import Path
 import httpx
 
 from services.data.store import MARK_FILE
-from services.data.store.backup import backup, restore
+from services.data.store.backup import backup
 from services.data.store.mark import MarkFile
+from services.data.store.restore import restore
 from tests.integration.data.process import DataProcess, bulk, serving, until
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 from tests.support.running import until as become
 
 
 def client(process: DataProcess) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=process.url, headers=process.write)
+    return httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S)
 
 
 async def store_of(process: DataProcess) -> dict[str, object]:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         status: dict[str, object] = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
         return status
 
@@ -55,7 +57,7 @@ async def test_a_copy_that_was_put_back_is_not_ready_until_it_is_made_a_new_stor
         # A kill leaves the mark of the last second: it is enough that this change is in it.
         await become(lambda: (mark := MarkFile(state / MARK_FILE).read()) is not None and mark.sequence == 2)
     put_copy_back(databases)
-    async with serving(state, DATABASE_URL=url) as process, httpx.AsyncClient() as http:
+    async with serving(state, DATABASE_URL=url) as process, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         await until(http, f"{process.internal}/readyz", 503)
         said = (await http.get(f"{process.internal}/readyz")).text
         assert "older copy of itself (it has been at position 2)" in said

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from tests.integration.data.process import HOUR, DataProcess, serving
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 
 
 class Upstream:
@@ -19,12 +21,12 @@ class Upstream:
             "/load.json": f'[{{"time":"{HOUR}","value":5000}}]',
         }
         self.hits = self.unchanged = 0
-        self.port = 0
+        # It comes back on the same one.
+        self.port = free_port()
         self._server: asyncio.Server | None = None
 
     async def up(self) -> None:
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
         if self._server is not None:
@@ -81,13 +83,13 @@ async def _value(http: httpx.AsyncClient, endpoint: str) -> float | None:
 
 
 async def _until_value(http: httpx.AsyncClient, endpoint: str, value: float) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await _value(http, endpoint) != value:  # another process changes it
             await asyncio.sleep(0.02)
 
 
 async def _until_ok(process: DataProcess, http: httpx.AsyncClient, name: str, *, ok: bool) -> dict[str, object]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
             entry: dict[str, object] = next(source for source in status["sources"] if source["name"] == name)
@@ -99,7 +101,7 @@ async def _until_ok(process: DataProcess, http: httpx.AsyncClient, name: str, *,
 async def test_a_source_is_followed_through_changes_nonsense_and_outage(
     process: DataProcess, upstream: Upstream
 ) -> None:
-    async with httpx.AsyncClient(base_url=process.url) as http:
+    async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
         await _until_value(http, "/prices", 81.2)
         await _until_value(http, "/load", 5000)
         (load, prices) = (await http.get("/v1/endpoints")).json()["endpoints"]
@@ -129,7 +131,7 @@ async def test_a_source_is_followed_through_changes_nonsense_and_outage(
 
 async def test_what_a_source_keeps_cannot_be_put_and_everything_else_can(process: DataProcess) -> None:
     body = {"unit": "EUR/MWh", "resolution": "PT1H", "points": [{"time": HOUR, "value": 1}]}
-    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         owned = await http.put("/v1/data/prices", json=body)
         assert (owned.status_code, owned.json()["code"]) == (409, "owned_by_source")
         assert "'prices'" in owned.json()["detail"]

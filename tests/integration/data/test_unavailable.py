@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.data.process import HOUR, DataProcess, bulk, serving, until
+from tests.support.patience import PATIENCE_S
 
 
 @contextlib.contextmanager
@@ -26,13 +27,14 @@ def _lock(database: Path) -> Iterator[None]:
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[DataProcess]:
-    async with serving(tmp_path / "state", BUSY_TIMEOUT="1") as process:
+    # Long enough for a read to be over while writes still wait, on a machine that stands still for a second or two.
+    async with serving(tmp_path / "state", BUSY_TIMEOUT="4") as process:
         yield process
 
 
 async def test_a_locked_database_is_503_for_writes_alone_and_passes(process: DataProcess) -> None:
     database = process.state_dir / "data.db"
-    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         assert (await http.put("/v1/data", json=bulk({"/a": 1, "/b": 1}))).status_code == 200
         with _lock(database):
             writes = [http.put("/v1/data", json=bulk({"/a": 2, f"/new{n}": 2})) for n in range(3)]
@@ -55,7 +57,7 @@ async def test_a_locked_database_is_503_for_writes_alone_and_passes(process: Dat
 
 
 async def test_a_lock_that_is_let_go_in_time_only_delays(process: DataProcess) -> None:
-    async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+    async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         with _lock(process.state_dir / "data.db"):
             waiting = asyncio.create_task(http.put("/v1/data", json=bulk({"/a": 1})))
             await asyncio.sleep(0.15)
@@ -95,7 +97,7 @@ async def test_a_full_disk_is_503_and_passes_without_a_restart(tmp_path: Path, s
     database = small_disk / "data.db"
     async with (
         serving(tmp_path / "state", DATABASE_URL=f"sqlite:///{database}") as process,
-        httpx.AsyncClient(base_url=process.url, headers=process.write) as http,
+        httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
     ):
         assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
         filler = _fill(small_disk)

@@ -11,9 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
+
 DIEM = (sys.executable, "-m", "deploy")
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30 * float(os.environ.get("DIEM_TIME_FACTOR", "1"))
+
+
+def report_of(status: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """What a process says of itself: nothing, when it did not answer in time just now."""
+    report: dict[str, Any] = status[name]["report"] or {}
+    return report
 
 
 def fine(status: dict[str, dict[str, Any]]) -> bool:
@@ -30,9 +37,13 @@ def environment() -> dict[str, str]:
 
 async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Wait until other processes have made `condition` true."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
+    loop = asyncio.get_running_loop()
+    last = loop.time() + seconds
+    # It is looked at after the last moment, too: who stood still in between has not seen how it was there.
+    while not condition():
+        if loop.time() > last:
+            raise TimeoutError
+        await asyncio.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

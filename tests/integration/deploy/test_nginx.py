@@ -15,6 +15,7 @@ from deploy.nginx import program
 from deploy.nginx.config import Plan, render
 from deploy.nginx.program import NoNginx
 from deploy.ports import OWN_RANGE, is_free
+from tests.support.patience import PATIENCE_S
 
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
@@ -91,7 +92,7 @@ class Nginx:
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             yield reader, writer
         writer.close()
         with contextlib.suppress(ConnectionError):
@@ -120,7 +121,7 @@ async def nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> A
         process = await asyncio.create_subprocess_exec(*program.argv(found(), directory), stdout=output, stderr=output)
     running = Nginx(port, log)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 assert process.returncode is None, log.read_text()
                 with contextlib.suppress(ConnectionError):
@@ -258,7 +259,7 @@ async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
         assert status(await front.get("/ws", UPGRADE)) == 429
         writer.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while status(await front.get("/ws", UPGRADE)) != 101:
                 await asyncio.sleep(0.02)
 

@@ -15,8 +15,9 @@ import pytest
 
 from diem.links.client import PartitionedClient
 from diem.protocol.traffic import Type
-from tests.integration.deploy.running import DIEM, PATIENCE_S, Running, diem, environment, fine, up
+from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.integration.deploy.visiting import NAME, Client, put
+from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
 from tests.unit.deploy.plans.recorded import MINUTES, events
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import httpx
 
 from deploy.ports import is_free
-from tests.integration.deploy.running import PATIENCE_S, alive, diem, eventually, up
+from tests.integration.deploy.running import alive, diem, eventually, fine, report_of, up
 from tests.integration.deploy.visiting import children_of, clients, put, put_when_possible, scale
 from tests.support.nginx import needs_nginx
+from tests.support.patience import PATIENCE_S
 
 pytestmark = needs_nginx
 
@@ -21,7 +22,7 @@ async def test_servers_come_and_go_while_clients_of_the_others_stay(tmp_path: Pa
             status = await running.until_status(
                 lambda s: sum((e["report"] or {}).get("clients", 0) for e in s.values()) == 2
             )
-            assert status["websocket-1"]["report"]["clients"] == status["websocket-2"]["report"]["clients"] == 1
+            assert [report_of(status, f"websocket-{number}")["clients"] for number in (1, 2)] == [1, 1]
 
             both = {"data", "broadcast", "nginx", "websocket-1"}
             assert await scale(running, 3) == both | {"websocket-2", "websocket-3"}
@@ -31,7 +32,7 @@ async def test_servers_come_and_go_while_clients_of_the_others_stay(tmp_path: Pa
             await eventually(lambda: bool(one.closed or other.closed))
             moved, stayed = (one, other) if one.closed else (other, one)
             assert moved.closed == [1012]
-            await running.until_status(lambda s: s["websocket-1"]["report"]["clients"] == 2)
+            await running.until_status(lambda s: report_of(s, "websocket-1").get("clients") == 2)
 
             version = await put(running, 1)
             await eventually(lambda: version in stayed.versions and version in moved.versions)
@@ -73,15 +74,15 @@ async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
         workers = children_of(running.pids()["nginx"])
         running.process.kill()
         await running.process.wait()
-        await eventually(lambda: not any(alive(pid) for pid in workers), seconds=5)
+        await eventually(lambda: not any(alive(pid) for pid in workers))
         await eventually(lambda: is_free(port))  # the master goes after its workers
 
 
 async def test_all_to_all_runs_several_servers_too(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "all-to-all", "--servers", "2") as running, clients(running, 2) as both:
-        status = await running.status()
+        status = await running.until_status(fine)
         assert list(status) == ["data", "nginx", "websocket-1", "websocket-2"]
-        assert [status[name]["report"]["clients"] for name in ("websocket-1", "websocket-2")] == [1, 1]
+        assert [report_of(status, f"websocket-{number}")["clients"] for number in (1, 2)] == [1, 1]
         version = await put(running, 1)
         await eventually(lambda: all(version in client.versions for client in both))
 
@@ -114,4 +115,4 @@ async def test_setting_for_one_process_reaches_that_one_alone(tmp_path: Path) ->
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--set", setting) as running:
         code, _, err = await diem("scale", "2", "--time-factor", "0.1", cwd=tmp_path)
         assert (code, err) == (1, "diem: the running diem did not do it: not as asked after 6 s: websocket-2\n")
-        assert (await running.status())["websocket-1"]["report"]["live"]
+        await running.until_status(lambda s: bool(report_of(s, "websocket-1").get("live")))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, up
 from tests.support.nginx import needs_nginx
+from tests.support.patience import PATIENCE_S
 
 MODES = {
     "single": ["data", "websocket-1"],
@@ -77,7 +78,7 @@ async def test_data_that_is_put_is_watched_and_the_name_need_not_be_there_before
         )
         assert watching.stdout is not None
         assert watching.stderr is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert b"/my/endpoint is not in the catalogue" in await watching.stderr.readline()
             while json.loads(await watching.stdout.readline())["event"] != "subscribed":
                 pass

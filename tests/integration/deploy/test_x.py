@@ -63,7 +63,7 @@ async def test_killed_diem_up_takes_everything_along_and_the_next_one_goes_on_wi
         pids = [*running.pids().values(), *children_of(running.pids()["nginx"])]
         running.process.kill()
         await running.process.wait()
-        await eventually(lambda: not any(alive(pid) for pid in pids), seconds=10)
+        await eventually(lambda: not any(alive(pid) for pid in pids))
     async with up(tmp_path, "--mode", "x", "--servers", "1") as running, clients(running, 1) as (client,):
         # Everything was killed at once, maybe before the record was in Kafka: then it is written again, from the store.
         await client.sees(version)

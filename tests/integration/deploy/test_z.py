@@ -12,9 +12,10 @@ import pytest
 
 from deploy.describe import with_children
 from deploy.kafka.program import Program
-from tests.integration.deploy.running import PATIENCE_S, Running, alive, eventually, fine, up
+from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
 from tests.integration.deploy.visiting import NAME, Client, clients, put, scale, visit
 from tests.support.nginx import needs_nginx
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("kafka_program")
 
@@ -88,9 +89,9 @@ async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pair
             before = await pids(running)
             os.kill(running.pids()["composite-1"], signal.SIGKILL)
             await eventually(lambda: running.pids().get("composite-1") not in {None, *before})
-            await running.until_status(lambda status: (status["composite-1"]["report"] or {}).get("ready_pairs") == 2)
+            await running.until_status(lambda status: report_of(status, "composite-1").get("ready_pairs") == 2)
             await client.sees(await put(running, 3))
-            assert sum(map(alive, before)) == 2
+            await eventually(lambda: sum(map(alive, before)) == 2)
         await stop(running)
 
 
@@ -99,7 +100,7 @@ async def test_killed_diem_up_takes_the_children_of_its_composite_along(tmp_path
         last = await pids(running)
         running.process.kill()
         await running.process.wait()
-        await eventually(lambda: not any(alive(pid) for pid in last), seconds=10)
+        await eventually(lambda: not any(alive(pid) for pid in last))
 
 
 @needs_nginx
@@ -113,7 +114,7 @@ async def test_composites_are_clones_behind_nginx(tmp_path: Path, kafka_program:
             for client in both:
                 await client.sees(version)
             status = await running.until_status(
-                lambda s: [s[name]["report"].get("clients") for name in ("composite-1", "composite-2")] == [1, 1]
+                lambda s: [report_of(s, name).get("clients") for name in ("composite-1", "composite-2")] == [1, 1]
             )
             assert status["composite-2"]["report"]["mode"] == "xz"
             assert await scale(running, 1) == set(names) - {"composite-2"}

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from diem.links.client import Event, UpdatesClient
-from tests.integration.deploy.running import PATIENCE_S, Running, diem, eventually, fine
+from tests.integration.deploy.running import Running, diem, eventually, fine
+from tests.support.patience import PATIENCE_S
 
 NAME = "/my/endpoint"
 DECLARED = ("--unit", "MW", "--resolution", "PT1H")
@@ -73,9 +74,8 @@ async def scale(running: Running, servers: int) -> set[str]:
     code, out, err = await diem("scale", str(servers), cwd=running.cwd)
     assert code == 0, err
     assert out.startswith(f"{servers} server")
-    status = await running.status()
-    assert fine(status)
-    return set(status)
+    # They are ready by now; the ones that were there may still take over what others had.
+    return set(await running.until_status(fine))
 
 
 async def put_when_possible(running: Running, value: int) -> int:

@@ -28,6 +28,8 @@ from diem.kafka.options import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
 from tests.support.bridging import Heard, Running, UpdatesTopic, bridging, until, updates_topic
+from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.stalls import stalls
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ async def running(topic: UpdatesTopic, tmp_path: Path) -> AsyncIterator[Running]
 
 @contextlib.asynccontextmanager
 async def raw(running: Running) -> AsyncIterator[ClientConnection]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 connection = await connect(
@@ -62,7 +64,7 @@ async def raw(running: Running) -> AsyncIterator[ClientConnection]:
         yield connection
 
 
-async def becomes(running: Running, within: float = 10.0, **expected: Any) -> dict[str, Any]:
+async def becomes(running: Running, within: float = PATIENCE_S, **expected: Any) -> dict[str, Any]:
     async with asyncio.timeout(within):
         while True:
             status = await running.status()
@@ -104,7 +106,7 @@ async def test_positions_are_committed_and_are_never_where_reading_starts(
         running.reading(first),
     ):
         await until(lambda: len(first.names) == 50)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while sum([await group.committed(part) or 0 for part in parts]) < 50:
                 await asyncio.sleep(0.1)
     again = Heard()
@@ -137,7 +139,7 @@ async def test_a_position_beyond_the_end_of_a_log_starts_that_log_over(topic: Up
         await connection.send(orjson.dumps({"type": "resume", "source": source, "positions": positions_}), text=True)
         state = FeedState()
         state.hello(source, list(positions_))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(state.retained) < 20:
                 message = await connection.recv()
                 if isinstance(message, bytes):
@@ -172,7 +174,7 @@ async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_w
     topic: UpdatesTopic, running: Running
 ) -> None:
     heard = Heard()
-    async with running.reading(heard):
+    async with running.reading(heard), stalls() as stalled:
         await until(lambda: heard.beats)
         good = encode("/good", topic.version, topic.version)
         await topic.write(
@@ -182,7 +184,9 @@ async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_w
             (b"/good", None, 0),
             (b"/good", good, 0),
         )
-        await until(lambda: "/good" in heard.names, within=1.0)
+        written, stood = time.monotonic(), stalled.seconds
+        await until(lambda: "/good" in heard.names)
+        assert time.monotonic() - written - (stalled.seconds - stood) < FACTOR
         assert heard.resynced == ["/bad"]
         assert heard.state.positions[f"{topic.name}/0"] == 4
         assert (await running.status())["bad"] == 2
@@ -208,7 +212,7 @@ async def test_more_partitions_are_announced_and_read_from_their_beginning(
         await until(lambda: heard.beats)
         await topic.grow(6)
         await topic.put(*(f"/new/{n}" for n in range(50)))
-        await until(lambda: len(heard.names) == 70 and heard.state.caught_up, within=25)
+        await until(lambda: len(heard.names) == 70 and heard.state.caught_up)
         assert reader.connects == 1
         beats = len(heard.beats)
         await until(lambda: len(heard.beats) > beats)
@@ -246,7 +250,7 @@ async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything
         connection.transport.resume_reading()
         state = FeedState()
         state.hello("", [f"{topic.name}/{number}" for number in range(4)])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(state.retained) < len(names):
                 message = await connection.recv()
                 if isinstance(message, bytes):
@@ -256,7 +260,7 @@ async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything
 async def until_still(running: Running) -> None:
     """Until the position has not moved for half a second."""
     seen: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(seen) < 6 or len(set(seen[-6:])) > 1 or not seen[-1]:
             seen.append((await running.status())["position"])
             await asyncio.sleep(0.1)
@@ -268,7 +272,7 @@ async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: Running
         await connection.recv()
         connection.transport.pause_reading()
         assert (await running.status())["reader"]
-        await becomes(running, reader=False, within=9)
+        await becomes(running, reader=False)
         connection.transport.abort()
 
 
@@ -296,9 +300,11 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
 ) -> None:
     stuck: list[AIOKafkaConsumer] = []
     standing = asyncio.Event()
+    stood: list[float] = []
 
     async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
         if consumer in stuck:
+            stood.append(time.monotonic())
             standing.set()
             await asyncio.sleep(seconds)
             return []
@@ -315,15 +321,15 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
     monkeypatch.setattr(reading, "assign", assigning)
     await topic.put("/a")
     heard = Heard()
-    async with running.reading(heard) as reader:
+    async with running.reading(heard) as reader, stalls() as stalled:
         await until(lambda: heard.beats)
         stuck += opened
         await standing.wait()
-        stood = time.monotonic()
         await topic.put("/b")
-        await until(lambda: heard.names == {"/a", "/b"}, within=15)
-        assert time.monotonic() - stood >= 3.0
-        assert not [at for at in heard.beats if stood + 2.5 < at < stood + 4.0], "a standstill does not beat"
+        await until(lambda: heard.names == {"/a", "/b"})
+        assert time.monotonic() - stood[0] >= 3.0
+        silent = stood[0] + 2.5 + stalled.seconds
+        assert not [at for at in heard.beats if silent < at < stood[0] + 4.0], "a standstill does not beat"
         assert (await running.status())["recreated"] == 1
         assert heard.records == 2, "it goes on where the last one stopped"
         assert reader.connects == 1
@@ -348,9 +354,9 @@ async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_b
             task = asyncio.create_task(opening())
             await asyncio.sleep(milliseconds / 1000)
             task.cancel()
-            await asyncio.wait([task], timeout=8)
+            await asyncio.wait([task], timeout=PATIENCE_S)
             assert task.cancelled()
-        await until(lambda: connections() == 0, within=2)
+        await until(lambda: connections() == 0)
     finally:
         gc.enable()
 
@@ -378,7 +384,7 @@ async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_
             async with updates_topic(options) as topic:
                 heard = Heard()
                 async with running.reading(heard) as reader:
-                    await until(lambda: heard.beats, within=20)
+                    await until(lambda: heard.beats)
                     await topic.put("/a")
                     await until(lambda: heard.names == {"/a"})
                     await _through_an_outage(cluster, topic, heard)
@@ -395,7 +401,7 @@ async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_
 
 
 async def _says(running: Running, why_not: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(OSError):
                 answer = await running.get("/readyz")
@@ -408,18 +414,22 @@ async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, heard: 
     """Beats end with the broker, stopped or dead, and come back with it; so do updates."""
     os.kill(cluster.pid(1), signal.SIGSTOP)
     stopped = time.monotonic()
-    await asyncio.sleep(6)
-    assert max(heard.beats) - stopped < 5, "the server knows within 15 s: this, and its own 10 s of patience"
+    async with stalls() as stalled:
+        await asyncio.sleep(6)
+    assert max(heard.beats) - stopped < 5 + stalled.seconds, (
+        "the server knows within 15 s: this, and its own 10 s of patience"
+    )
     os.kill(cluster.pid(1), signal.SIGCONT)
-    await until(lambda: max(heard.beats) - stopped > 6, within=20)
+    await until(lambda: max(heard.beats) - stopped > 6)
     cluster.kill(1)
     killed = time.monotonic()
-    await asyncio.sleep(6)
-    assert max(heard.beats) - killed < 5
+    async with stalls() as stalled:
+        await asyncio.sleep(6)
+    assert max(heard.beats) - killed < 5 + stalled.seconds
     await cluster.restart(1)
     await topic.close_hard()
     await topic.put("/b")
-    await until(lambda: heard.names == {"/a", "/b"} and max(heard.beats) - killed > 6, within=30)
+    await until(lambda: heard.names == {"/a", "/b"} and max(heard.beats) - killed > 6)
 
 
 async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
@@ -432,7 +442,7 @@ async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
     async with raw(running) as connection:
         await connection.send(feed.encode(feed.Resume(None, {})).decode())
         with pytest.raises(ConnectionClosed) as caught:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await connection.recv()
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1012
@@ -448,11 +458,16 @@ async def test_beats_follow_the_publishers_marks(
     async with bridging(tmp_path, topic.options, marks=True) as bridge:
         monkeypatch.setattr(positions, "MARKED_WITHIN", 1.5)
         server = Heard()
-        async with bridge.reading(server):
-            await mark()
-            await until(lambda: server.beats)
-            await becomes(bridge, live=False)
+
+        async def marked_until_a_beat() -> None:
             beats = len(server.beats)
-            await mark()
-            await until(lambda: len(server.beats) > beats, within=5)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(server.beats) == beats:
+                    await mark()
+                    await asyncio.sleep(0.2)
+
+        async with bridge.reading(server):
+            await marked_until_a_beat()
+            await becomes(bridge, live=False)
+            await marked_until_a_beat()
             assert (await bridge.status())["bad"] == 0

@@ -20,10 +20,10 @@ from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Partition, describe
 from diem.kafka.options import KafkaOptions
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 TOPIC = "things"
-PATIENCE_S = 30.0
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

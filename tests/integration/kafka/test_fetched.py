@@ -11,6 +11,7 @@ from bridge.consumer import assign, consuming, name_of
 from bridge.fetched import poll
 from diem.kafka.options import KafkaOptions
 from tests.support.bridging import UpdatesTopic, updates_topic
+from tests.support.patience import PATIENCE_S
 
 Seen = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 
@@ -18,7 +19,7 @@ Seen = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 async def taken(consumer: AIOKafkaConsumer, ends: dict[str, int], starts: dict[str, int]) -> Seen:
     seen: Seen = {name: [] for name in ends}
     position = dict(starts)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while any(position[name] < end for name, end in ends.items()):
             for each in await poll(consumer, 0.5):
                 name = name_of(each.partition)
@@ -30,7 +31,7 @@ async def taken(consumer: AIOKafkaConsumer, ends: dict[str, int], starts: dict[s
 
 async def returned(consumer: AIOKafkaConsumer, ends: dict[str, int]) -> Seen:
     seen: Seen = {name: [] for name in ends}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while any([await consumer.position(_partition(name)) < end for name, end in ends.items()]):
             for partition, records in (await consumer.getmany(timeout_ms=500)).items():
                 seen[name_of(partition)] += [(r.offset, r.key, r.value) for r in records]
@@ -108,7 +109,7 @@ async def test_an_offset_out_of_range_is_an_error_and_not_a_new_start(kafka_opti
     async with updates_topic(kafka_options, partitions=1) as topic, consuming(kafka_options, "g", 1) as consumer:
         assign(consumer, {f"{topic.name}/0": 99})
         with pytest.raises(OffsetOutOfRangeError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     assert not await poll(consumer, 0.5)
 
@@ -122,14 +123,14 @@ async def test_a_batch_with_a_wrong_checksum_is_an_error_after_all_that_is_befor
                 await topic.write((b"/%d" % n, b"v", number))
         assign(consumer, {f"{topic.name}/0": 0, f"{topic.name}/1": 0})
         fetcher = consumer._fetcher
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(fetcher._records) < 2:
                 await asyncio.sleep(0.01)
         spoilt = fetcher._records[TopicPartition(topic.name, 0)]._partition_records
         spoilt._records = Spoilt(spoilt._records, bad=1)
         got: dict[int, list[int]] = {0: [], 1: []}
         with pytest.raises(CorruptRecordException):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     for each in await poll(consumer, 0.1):
                         got[each.partition.partition] += [record.offset for record in each.records]

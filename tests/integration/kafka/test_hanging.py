@@ -1,9 +1,8 @@
 """A broker that hangs: it keeps its connections and answers nothing, while others lead what it led."""
 
-import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,8 @@ from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
 from services.data.publisher import Publisher
-from tests.support.bridging import Heard, bridging
+from tests.support.bridging import Heard, bridging, until
 from tests.support.published import MemoryStore, publishing
-
-WITHIN = 12.0
-"""Seconds: 2 until the cluster gives the broker up, 2 until we ask who leads, and patience."""
 
 
 @pytest.fixture
@@ -38,12 +34,6 @@ async def leader_of_most(options: KafkaOptions) -> int:
     return max(set(leaders), key=leaders.count)
 
 
-async def until(condition: Callable[[], bool], within: float) -> None:
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_updates_pass_by_a_broker_that_hangs(options: tuple[LocalCluster, KafkaOptions], tmp_path: Path) -> None:
     cluster, where = options
     names = [f"/e/{n}" for n in range(60)]
@@ -52,7 +42,7 @@ async def test_updates_pass_by_a_broker_that_hangs(options: tuple[LocalCluster, 
     async with publishing(store, where) as publisher, bridging(tmp_path, where, marks=True) as bridge:
         server = Heard()
         async with bridge.reading(server):
-            await until(lambda: server.state.caught_up and _all_told(server, store), 30)
+            await until(lambda: server.state.caught_up and _all_told(server, store))
             pid = cluster.pid(await leader_of_most(where))
             os.kill(pid, signal.SIGSTOP)
             try:
@@ -60,14 +50,14 @@ async def test_updates_pass_by_a_broker_that_hangs(options: tuple[LocalCluster, 
             finally:
                 os.kill(pid, signal.SIGCONT)
             beats = len(server.beats)
-            await until(lambda: len(server.beats) > beats + 1, 20)
+            await until(lambda: len(server.beats) > beats + 1)
 
 
 async def _everything_passes(publisher: Publisher, server: Heard, store: MemoryStore, names: list[str]) -> None:
     for _ in range(2):
         store.put(*names)
         publisher.changed()
-        await until(lambda: publisher.lag == 0 and _all_told(server, store), WITHIN)
+        await until(lambda: publisher.lag == 0 and _all_told(server, store))
 
 
 def _all_told(server: Heard, store: MemoryStore) -> bool:

@@ -28,6 +28,7 @@ from diem.protocol.partition_map import (
     encode_head,
 )
 from tests.support.bridging import until
+from tests.support.patience import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +50,7 @@ async def cluster_of(options: KafkaOptions) -> Cluster:
 async def delete(options: KafkaOptions, *names: str) -> None:
     async with administering(options) as admin:
         await admin.delete_topics(list(names))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while set(names) & set((await cluster_of(options)).topics):
             await asyncio.sleep(0.05)
 
@@ -183,7 +184,7 @@ async def test_a_map_topic_with_two_partitions_is_refused(kafka_options: KafkaOp
     async with administering(kafka_options) as admin:
         await admin.create_partitions({name: NewPartitions(2)})
     with pytest.raises(WrongTopic, match=f"topic {name}: it has 2 partitions, it must have 1"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             # A broker hears of them a moment later.
             while True:
                 await ensure(kafka_options)

@@ -16,6 +16,7 @@ from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.partitions import partition_of
 from metadata.plans.plan import Plan, encode
 from tests.support.membership import Running, members, serving
+from tests.support.patience import PATIENCE_S
 from tests.support.published import MemoryStore, places, publishing, until
 
 PARTITIONS = 4
@@ -43,7 +44,7 @@ def rotated(partitions: int = PARTITIONS, *, epoch: int = 0) -> Plan:
 
 
 async def ask(running: Running, method: str, path: str, body: bytes | None = None, key: str | None = None) -> Any:
-    async with httpx.AsyncClient(trust_env=False, timeout=20.0) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
         return await http.request(
             method,
             f"http://127.0.0.1:{running.settings.internal_port}/v1/plans{path}",
@@ -52,7 +53,7 @@ async def ask(running: Running, method: str, path: str, body: bytes | None = Non
         )
 
 
-async def done(running: Running, plan: Plan, state: str, within: float = 30.0) -> None:
+async def done(running: Running, plan: Plan, state: str, within: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within):
         while (await ask(running, "GET", f"/{plan.id}")).json()["state"] != state:
             await asyncio.sleep(0.02)
@@ -116,6 +117,9 @@ async def test_a_topic_gets_the_partitions_that_a_plan_needs(
         await ask(running, "POST", "", encode(plan))
         assert (await ask(running, "POST", f"/{plan.id}/apply")).status_code == 202
 
+        # What was written just now has perhaps not been read yet.
+        await running.until_status(lambda status: status["phase"] == "prepare")
+
         def waits_for_owners(status: dict[str, Any]) -> bool:
             assert status["phase"] == "prepare", "nobody is sent to a partition that nobody has"
             return "clone 1 to take partitions 4, 5, 6" in (status["waiting_for"] or "")
@@ -133,18 +137,20 @@ async def test_a_service_that_dies_in_any_phase_is_followed_by_one_that_goes_on(
     plan = rotated()
     async with AsyncExitStack() as publisher:
         # Without the publisher's acknowledgement the phase lasts until it is there.
-        publish = publishing(store, options)
         if phase is not Phase.PREPARE:
-            await publisher.enter_async_context(publish)
-        hold = {Phase.MOVE: 600.0, Phase.RETIRE: HOLD}.get(phase, HOLD)
+            await publisher.enter_async_context(publishing(store, options))
+        hold = {Phase.MOVE: 600.0, Phase.RETIRE: 2.0}.get(phase, HOLD)
         settings: dict[str, Any] = {"plans_dir": tmp_path / "plans"}
         async with members(options, 1), serving(tmp_path, options, move_seconds=hold, **settings) as running:
             await running.until_stable(1)
             await ask(running, "POST", "", encode(plan))
             await ask(running, "POST", f"/{plan.id}/apply")
+            if phase is Phase.RETIRE:
+                await running.until_status(lambda status: status["phase"] == "move")
+                await publisher.aclose()
             await running.until_status(lambda status: status["phase"] == str(phase))
-        if phase is Phase.PREPARE:
-            await publisher.enter_async_context(publish)
+        if phase is not Phase.MOVE:
+            await publisher.enter_async_context(publishing(store, options))
         async with members(options, 1), serving(tmp_path, options, move_seconds=HOLD, **settings) as running:
             await done(running, plan, "applied")
             assert await homes(options) == plan.homes

@@ -13,7 +13,8 @@ from diem.kafka.admin import administering
 from diem.kafka.errors import WrongTopic
 from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import MapReader, ensure_map, read_map, write_map
-from diem.kafka.topics import create, ensure, updates_spec
+from diem.kafka.topic_specs import updates_spec
+from diem.kafka.topics import create, ensure
 from diem.protocol.partition_map import (
     HOT,
     PUBLISHER_ACK,
@@ -28,6 +29,7 @@ from diem.protocol.partitions import partition_of
 from diem.protocol.update import MARK_KEY, encode
 from services.data.publisher import Publisher, publication
 from services.data.publisher import publisher as publisher_module
+from tests.support.patience import PATIENCE_S
 from tests.support.published import START, MemoryStore, everything, places, publishing, until
 
 
@@ -43,14 +45,14 @@ async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
     return found
 
 
-async def until_placed(options: KafkaOptions, name: str, expected: dict[int, int], within: float = 20.0) -> None:
+async def until_placed(options: KafkaOptions, name: str, expected: dict[int, int], within: float = PATIENCE_S) -> None:
     limit = time.monotonic() + within
     while (found := await places(options, name)) != expected:
         assert time.monotonic() < limit, (found, expected)
         await asyncio.sleep(0.05)
 
 
-async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float = 20.0) -> None:
+async def until_log_is(store: MemoryStore, options: KafkaOptions, within: float = PATIENCE_S) -> None:
     limit = time.monotonic() + within
     while (found := await last_in_log(options)) != store.versions:
         assert time.monotonic() < limit, (found, store.versions)
@@ -83,7 +85,7 @@ async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
             lanes.append(TopicPartition(kafka_options.names.hot, 0))
             consumer.assign(lanes)
             marks = dict.fromkeys(lanes, 0)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while min(marks.values()) < 3:
                     for part, records in (await consumer.getmany(timeout_ms=200)).items():
                         marks[part] += sum(record.key == MARK_KEY for record in records)
@@ -101,7 +103,7 @@ async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slo
     async with publishing(store, kafka_options):
         await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
     store.put("/e/7")
-    monkeypatch.setattr(publication, "START_SPREAD_S", 2.0)
+    monkeypatch.setattr(publication, "START_SPREAD_S", 6.0)
     async with publishing(store, kafka_options) as second:
         await until(lambda: second.lag == 0)
         assert second.status()["published"] <= 20, "what the log has is not sent again in a burst"
@@ -162,14 +164,14 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
     spec = updates_spec(kafka_options, 1)
     await create(kafka_options, replace(spec, config={**spec.config, "cleanup.policy": "compact,delete"}))
     with pytest.raises(WrongTopic, match=r"cleanup\.policy is compact,delete"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await Publisher(MemoryStore(), kafka_options).run()
 
 
 async def test_another_number_of_partitions_than_configured_is_refused(kafka_options: KafkaOptions) -> None:
     await ensure(kafka_options)
     with pytest.raises(WrongTopic, match="4 partitions, 5 are configured"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await Publisher(MemoryStore(), replace(kafka_options, partitions=5)).run()
 
 
@@ -195,7 +197,7 @@ async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_the
             await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
             async with administering(options) as admin:
                 await admin.create_partitions({options.names.updates: NewPartitions(8)})
-            await until(lambda: publisher.opened == 2 and publisher.publishing)
+            await until(lambda: publisher.opened >= 2 and publisher.publishing)
             store.put(*(f"/new/{n}" for n in range(50)))
             publisher.changed()
             await until(lambda: publisher.lag == 0)
@@ -212,7 +214,7 @@ async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_opt
     task = asyncio.create_task(publisher.run())
     await until(lambda: publisher.failure and "127.0.0.1:1" in publisher.failure)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=5)
+    done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
     assert done
 
 
@@ -225,7 +227,7 @@ async def test_a_topic_that_cannot_take_its_batches_as_they_are_is_refused(
     spec = updates_spec(kafka_options, 1)
     await create(kafka_options, replace(spec, config={**spec.config, **change}))
     with pytest.raises(WrongTopic, match=next(iter(change))):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await Publisher(MemoryStore(), kafka_options).run()
 
 
@@ -279,7 +281,7 @@ async def test_a_newer_map_brings_the_current_update_to_where_the_endpoint_is_no
         assert publisher.status()["foreign"] == 0
 
 
-async def until_acknowledged(options: KafkaOptions, epoch: int, within: float = 20.0) -> None:
+async def until_acknowledged(options: KafkaOptions, epoch: int, within: float = PATIENCE_S) -> None:
     limit = time.monotonic() + within
     while True:
         reader = MapReader(options)
@@ -321,7 +323,7 @@ async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_t
     home = partition_of(b"/a", 4)
     await write_map(kafka_options, {b"/a": encode_entry(Entry(home, (home + 1) % 4))}, Head(4, 1, Phase.PREPARE))
     async with publishing(store, kafka_options):
-        await until_acknowledged(kafka_options, 1, within=10.0)
+        await until_acknowledged(kafka_options, 1)
         assert await places(kafka_options, "/a") == {home: START + 1, (home + 1) % 4: START + 1}
 
 
@@ -335,10 +337,14 @@ async def test_a_map_that_was_deleted_is_made_again_as_it_was(
         await until_log_is(store, kafka_options)
         await write_map(kafka_options, {b"/a": encode_entry(Entry(2))}, Head(4, 5))
         await until(lambda: publisher.status()["epoch"] == 5)
+        # It follows the map before it sends what has another place there, and keeps its cursor afterwards.
+        while (await places(kafka_options, "/a")).get(2) != START + 1:
+            await asyncio.sleep(0.05)
+        await until(lambda: publisher.lag == 0 and store.cursor is not None)
         published = publisher.status()["published"]
         async with administering(kafka_options) as admin:
             await admin.delete_topics([kafka_options.names.partition_map])
-        await until(lambda: publisher.opened == 2 and publisher.publishing)
+        await until(lambda: publisher.opened >= 2 and publisher.publishing)
         expected = PartitionMap(Head(4, 5), {b"/a": Entry(2), b"/hot": Entry(HOT)})
         assert await read_map(kafka_options) == expected
         store.put("/a")
@@ -360,7 +366,7 @@ async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
             await until(lambda: store.cursor is not None)
             async with administering(kafka_options) as admin:
                 await admin.delete_topics([kafka_options.names.hot])
-            await until(lambda: publisher.opened == 2 and publisher.lag == 0)
+            await until(lambda: publisher.opened >= 2 and publisher.lag == 0)
             await until_placed(kafka_options, "/hot", {HOT: START + 1})
     assert not [line for line in said if "never published" in line["event"]]
 
@@ -373,7 +379,7 @@ async def test_a_topic_with_fewer_partitions_than_the_map_is_refused_with_what_t
     topic = kafka_options.names.updates
     remedy = f"partition map uses 6: kafka-topics.sh --alter --topic {topic} --partitions 6"
     with pytest.raises(WrongTopic, match=remedy):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await Publisher(MemoryStore(), kafka_options).run()
 
 

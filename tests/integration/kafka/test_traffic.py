@@ -14,12 +14,14 @@ from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topics import TRAFFIC_CONFIG, configurations, ensure_traffic
+from diem.kafka.topic_specs import TRAFFIC_CONFIG
+from diem.kafka.topics import configurations, ensure_traffic
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka import KafkaSink
 from diem.traffic.sink import NotWritten
 from tests.integration.proxy.test_proxy import subscribe, unsubscribe
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import small_system
 
@@ -31,7 +33,7 @@ async def in_topic(options: KafkaOptions, least: int) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     try:
         consumer.assign([TopicPartition(options.names.traffic, number) for number in await ensure_traffic(options)])
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while len(found) < least:
                 for part, records in (await consumer.getmany(timeout_ms=200)).items():
                     found |= {record.value: part.partition for record in records}
@@ -79,11 +81,11 @@ async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions
     await sink.write([b"before"])
     async with administering(kafka_options) as admin:
         await admin.delete_topics([kafka_options.names.traffic])
-    async with connected(kafka_options) as client, asyncio.timeout(10):
+    async with connected(kafka_options) as client, asyncio.timeout(PATIENCE_S):
         while kafka_options.names.traffic in (await describe(client, kafka_options.names.traffic)).topics:
             await asyncio.sleep(0.05)
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     await sink.write([b"after"])
@@ -159,7 +161,7 @@ async def test_what_is_recorded_while_the_broker_is_dead_arrives_when_it_is_back
             await cluster.restart(1)
             await client.ask(subscribe("/after"))
             found: set[tuple[str, ...]] = set()
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(PATIENCE_S):
                 while ("/after",) not in found:
                     found = {decode(value).endpoints for value in await in_topic(options, 2)}
     assert found >= {("/before",), ("/meanwhile",), ("/after",)}

@@ -25,6 +25,7 @@ from proxy import main as proxy
 from proxy.settings import Settings as ProxySettings
 from services.websocket import main as websocket
 from services.websocket.settings import Settings as ServerSettings
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import START, Client
 
@@ -283,7 +284,7 @@ class Listener(Client):
         super().__init__(connection)
         self.kept: list[dict[str, Any]] = []
 
-    async def hear(self, *, status: bool = False, within: float = 5.0) -> dict[str, Any]:
+    async def hear(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
         return self.kept.pop(0) if self.kept else await super().hear(status=status, within=within)
 
 
@@ -349,7 +350,7 @@ async def proxied(
             await answers(system.settings.internal_port, "/livez")
             if told:
                 await answers(system.settings.internal_port)
-                await asyncio.wait_for(_connected(system), 10)
+                await asyncio.wait_for(_connected(system), PATIENCE_S)
             yield system
         finally:
             system.life.stop("test is over")
@@ -370,7 +371,7 @@ async def _connected(system: System) -> None:
         await asyncio.sleep(0.02)
 
 
-async def answers(port: int, path: str = "/readyz", within: float = 10.0) -> None:
+async def answers(port: int, path: str = "/readyz", within: float = PATIENCE_S) -> None:
     """Wait until a process is ready."""
     async with asyncio.timeout(within):
         while True:

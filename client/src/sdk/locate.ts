@@ -33,6 +33,8 @@ export interface Located {
   readonly servers: readonly string[];
   /** An owner that was not believed; null when there was none. */
   readonly foreign: string | null;
+  /** Of the map that it goes by; NaN, which is older than none, when it does not say. */
+  readonly epoch: number;
 }
 
 /** Asks the metadata service at `base`. Throws `DataError`. */
@@ -49,7 +51,7 @@ export async function locate(
 
 /** Reads an answer; owners that are not believed are left out. Throws `DataError`. */
 export function parseLocated(body: unknown, metadata: Metadata): Located {
-  const { clone, endpoints, rejected, servers } = (body ?? {}) as Record<string, unknown>;
+  const { clone, endpoints, epoch, rejected, servers } = (body ?? {}) as Record<string, unknown>;
   if (typeof endpoints !== "object" || endpoints === null) throw new DataError("not an answer about owners");
   let foreign: string | null = null;
   const believed = (url: unknown): string | null => {
@@ -67,6 +69,7 @@ export function parseLocated(body: unknown, metadata: Metadata): Located {
     rejected: (rejected ?? {}) as Record<string, Rejection>,
     servers: (Array.isArray(servers) ? servers : []).map(believed).filter((url) => url !== null),
     foreign,
+    epoch: Number(epoch),
   };
 }
 

@@ -10,11 +10,14 @@ import { Alarm } from "./timers.ts";
 
 /** Who waits for an answer does so this long, and then does without. */
 const PATIENCE_MS = 2_000;
+/** After so long of nothing but older maps one is believed: the map was begun anew. */
+const BELIEVE_MS = 60_000;
 
 export interface LocatorOptions {
   /** Who knows the owners, after so many failures in a row; null: nobody any more. */
   metadata(failures: number): Promise<Metadata | null>;
-  answered(names: readonly string[], answer: Located): void;
+  /** `older`: it goes by an older map than an answer before it. */
+  answered(names: readonly string[], answer: Located, older: boolean): void;
   unanswered(names: readonly string[]): void;
   /** `metadata` gave null. */
   abandon(): void;
@@ -29,11 +32,14 @@ export class Locator {
   readonly #options: LocatorOptions;
   readonly #backoff: Backoff;
   readonly #alarm: Alarm;
-  /** Which of several metadata services is asked first. */
-  readonly #first: number;
+  /** Which of several metadata services is asked, counted round and round. */
+  #next: number;
   #isOpen = false;
   #believed: Metadata | null = null;
   #clone: number | null = null;
+  #epoch = -1;
+  /** When the first of the older answers came; null: the last one was none. */
+  #olderSince: number | null = null;
   #locating = false;
   /** After a failed locate: when the next is due. */
   #notBefore = 0;
@@ -46,7 +52,7 @@ export class Locator {
     this.#options = options;
     this.#backoff = new Backoff(env);
     this.#alarm = new Alarm(env);
-    this.#first = env.random();
+    this.#next = Math.floor(env.random() * 1_000);
   }
 
   /** Why something cannot be located; "" = it can, as far as anybody knows. */
@@ -109,7 +115,7 @@ export class Locator {
         this.#backoff.reset();
         this.#clone = answer.clone ?? this.#clone;
         this.#trouble = answer.foreign === null ? "" : foreign(answer.foreign);
-        this.#options.answered(names, answer);
+        this.#options.answered(names, answer, this.#isOlder(answer.epoch));
       } catch (error) {
         const asked = error instanceof DataError ? error.retryAfterMs : null;
         this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), asked ?? 0);
@@ -134,8 +140,19 @@ export class Locator {
       return null;
     }
     const { services } = metadata;
-    const base = services[(Math.floor(this.#first * services.length) + failures) % services.length] as string;
+    const base = services[(this.#next + failures) % services.length] as string;
     return locate(this.#env, base, metadata, names, this.#clone);
+  }
+
+  #isOlder(epoch: number): boolean {
+    const now = this.#env.now();
+    if (epoch < this.#epoch && now - (this.#olderSince ??= now) < BELIEVE_MS) {
+      this.#next += 1;
+      return true;
+    }
+    this.#epoch = epoch;
+    this.#olderSince = null;
+    return false;
   }
 }
 

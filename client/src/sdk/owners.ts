@@ -83,10 +83,11 @@ export class Owners {
     if (isNamed && owner?.line.connection.hurry(SOON_MS)) owner.named = true;
   }
 
-  /** Closes in a while what is not used. */
+  /** Closes in a while what is not used; a server that wants this client no more is dialled when it is used again. */
   tidy(uses: (url: string) => boolean): void {
-    for (const [url, { closing }] of this.#owners) {
+    for (const [url, { closing, line }] of this.#owners) {
       if (uses(url)) closing.clear();
+      else if (line.status.value.state === "closed") this.drop(url);
       else if (!closing.isSet) closing.set(EMPTY_MS, () => this.drop(url));
     }
   }

@@ -43,7 +43,7 @@ export class Partitioned implements Lines {
     this.#tellSoon = soon(env, () => this.#tell());
     this.#locator = new Locator(env, this.#routes, {
       metadata,
-      answered: (names, answer) => this.#answered(names, answer),
+      answered: (names, answer, older) => this.#answered(names, answer, older),
       unanswered: (names) => this.#unanswered(names),
       abandon,
       rested: () => this.#tellSoon(),
@@ -86,10 +86,10 @@ export class Partitioned implements Lines {
     this.#tell();
   }
 
-  #answered(names: readonly string[], answer: Located): void {
+  #answered(names: readonly string[], answer: Located, older: boolean): void {
     const open = this.#owners.lines.filter(([, line]) => line.status.value.state === "open");
     const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
-    this.#apply(this.#routes.located(names, answer, live, this.#env.now()));
+    this.#apply(this.#routes.located(names, answer, live, this.#env.now(), older));
     this.#named(names, answer);
     for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
   }

@@ -91,8 +91,11 @@ export class Routes {
     }
   }
 
-  /** The metadata service's answer about `names`. `open`: the servers with an open connection, and whether they are live. */
-  located(names: readonly string[], answer: Located, open: ReadonlyMap<string, boolean>, now: number): Step[] {
+  /**
+   * The metadata service's answer about `names`. `open`: the servers with an open connection, and whether they are live.
+   * `older`: the answer is good enough for what has no place, and no reason to leave one.
+   */
+  located(names: readonly string[], answer: Located, open: ReadonlyMap<string, boolean>, now: number, older = false): Step[] {
     const asked = names.filter((endpoint) => this.#routes.get(endpoint)?.asking);
     const isHot = (endpoint: string): boolean => answer.endpoints.get(endpoint)?.hot === true;
     // Hot ones last: they go where the others make connections.
@@ -100,6 +103,7 @@ export class Routes {
     return ordered.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint) as Route;
       route.asking = false;
+      if (older && route.url !== null) return [];
       if (endpoint in answer.rejected) {
         route.refused = true;
         return route.leave();

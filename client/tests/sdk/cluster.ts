@@ -12,16 +12,20 @@ export class Cluster {
   servers = ["a", "b", "c"];
   mode = "z-client";
   metadataUp = true;
+  epoch = 0;
   retryAfter: Record<string, string> = {};
   clone = 2;
   /** The questions that reached the metadata service. */
   readonly asked: { endpoints: string[]; clone?: number }[] = [];
+  /** The services that were asked. */
+  readonly hosts: string[] = [];
   readonly #served = new Map<FakeSocket, number>();
 
   constructor() {
     this.world.auto = (address, body) => {
       if (address.endsWith("/config.json")) return { status: 200, body: this.#config() };
       if (!address.endsWith("/v1/locate")) return { status: 404 };
+      this.hosts.push(new URL(address).host);
       if (!this.metadataUp) return { status: 503, headers: this.retryAfter };
       return { status: 200, body: this.#locate(body as { endpoints: string[]; clone?: number }) };
     };
@@ -79,7 +83,7 @@ export class Cluster {
 
   #config(): object {
     const servers = ["a", "b", "c"].map((server) => ({ url: url(server) }));
-    return { mode: this.mode, servers, rest: "/v1", metadata: [{ port: 8400, path: "/v1" }] };
+    return { mode: this.mode, servers, rest: "/v1", metadata: [8400, 8401].map((port) => ({ port, path: "/v1" })) };
   }
 
   #locate(question: { endpoints: string[]; clone?: number }): object {
@@ -87,6 +91,6 @@ export class Cluster {
     const place = (owner: string | null | undefined): object =>
       owner === "hot" ? { owner: null, hot: true } : { owner: owner ? (owner.includes(":") ? owner : url(owner)) : null };
     const endpoints = Object.fromEntries(question.endpoints.map((name) => [name, place(this.owners.get(name))]));
-    return { clone: this.clone, epoch: 0, endpoints, rejected: {}, servers: this.servers.map(url) };
+    return { clone: this.clone, epoch: this.epoch, endpoints, rejected: {}, servers: this.servers.map(url) };
   }
 }

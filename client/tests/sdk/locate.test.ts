@@ -49,7 +49,7 @@ test("the literal answer of the protocol is understood", () => {
   expect(Object.fromEntries(answer.endpoints)).toEqual({
     "/a": { owner, hot: false }, "/hot": { owner: null, hot: true }, "/nobody": { owner: null, hot: false },
   });
-  expect(answer).toMatchObject({ clone: 2, servers: [owner], foreign: null, rejected: { bad: { code: "bad_name" } } });
+  expect(answer).toMatchObject({ clone: 2, epoch: 0, servers: [owner], foreign: null, rejected: { bad: { code: "bad_name" } } });
 });
 
 test("an owner on another host is left out, and named", () => {

@@ -339,6 +339,46 @@ test("connect() asks at once instead of waiting, and a Retry-After is waited for
   expect([questions(), status()]).toEqual([2, "open"]);
 });
 
+test("an answer of an older epoch moves nobody back, and places what has no place, until nothing newer came for a minute", async () => {
+  cluster.epoch = 7;
+  await settled("/a");
+  cluster.epoch = 3;
+  cluster.owners.set("/a", "b");
+  cluster.at("a")?.frame({ type: "status", live: false, since: "t" });
+  listen("/c");
+  await cluster.serve("c");
+  await world.advance(20_000);
+  expect(cluster.asked.filter(({ endpoints }) => endpoints.includes("/a")).length).toBeGreaterThan(2);
+  expect([updates.isLive("/c"), cluster.connected]).toEqual([true, ["a", "c"]]);
+  await world.advance(45_000);
+  await cluster.serve("b");
+  expect(cluster.sent("b")).toEqual(["+/a"]);
+});
+
+test("after an answer of an older epoch another service is asked", async () => {
+  cluster.epoch = 7;
+  await settled("/a");
+  cluster.epoch = 3;
+  for (const endpoint of ["/b", "/c"]) {
+    listen(endpoint);
+    await world.advance();
+  }
+  const hosts = cluster.hosts.slice(1);
+  expect([hosts.length, new Set(hosts).size]).toEqual([2, 2]);
+});
+
+test("a server that wanted this client no more while nothing needed it is dialled when something does", async () => {
+  await settled("/a", "/b");
+  const { stop } = listen("/c");
+  await cluster.serve("c");
+  stop();
+  cluster.at("c")?.end(4509, "too many errors");
+  await world.advance(1_000);
+  listen("/c");
+  await cluster.serve("c");
+  expect([status(), updates.isLive("/c")]).toEqual(["open", true]);
+});
+
 test("metadata down later: what runs goes on, and what is lost is dialled where it was", async () => {
   await settled("/a", "/b");
   cluster.metadataUp = false;

@@ -12,7 +12,7 @@ beforeEach(() => {
 
 function answer(owners: Record<string, string | null>, hot: string[] = [], servers: string[] = []): Located {
   const places = Object.entries(owners).map(([endpoint, owner]) => [endpoint, { owner, hot: hot.includes(endpoint) }] as const);
-  return { clone: 1, endpoints: new Map(places), rejected: {}, servers, foreign: null };
+  return { clone: 1, endpoints: new Map(places), rejected: {}, servers, foreign: null, epoch: 0 };
 }
 
 /** Locates what is due now; the steps as "+/a a" and "-/a a". */

@@ -95,8 +95,8 @@ def autoplan_command(
             journal.note(decision, taken)
             failed = decision.what == FAILED
             if not failed and pipeline is None and traffic is None:
-                # With one, what is read is removed by it.
-                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, length + NEEDED_MS))
+                # With one, what is read is removed by it. A window may have ended its own length ago.
+                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + NEEDED_MS))
             if once:
                 return
             await pause(life.stopping, max(0.0, period - taken))

@@ -119,6 +119,9 @@ class Line:
         said = False
         while True:
             await asyncio.sleep(wait)
+            if self.link is not None or self._task is not asyncio.current_task():
+                # It was there after all, in the very turn in which its time ran out.
+                return
             self._attempt += 1
             try:
                 await self._dialler.link(self)

@@ -110,7 +110,8 @@ class Watch:
         self._keeper.add(link)
         try:
             await link.lost.wait()
-            self._log.warning("metadata service lost: routing goes on with the last snapshot", url=url)
+            if link.served:
+                self._log.warning("metadata service lost: routing goes on with the last snapshot", url=url)
         finally:
             self.connected = False
             self._keeper.discard(link)

@@ -9,6 +9,8 @@ vi.setConfig({ testTimeout: 60_000 }); // it builds
 
 const PARTITIONED = ["locate.ts", "locator.ts", "owners.ts", "partitioned.ts", "route.ts", "routes.ts", "together.ts"];
 const LIMIT = 10 * 1024;
+/** Of the partitioned mode: a bound of our own. */
+const LATER_LIMIT = 4.25 * 1024;
 const SDK = new URL("../src/sdk/index.ts", import.meta.url).pathname;
 /** A file that is not there: the test says what is in it. */
 const ENTRY = new URL("entry.ts", import.meta.url).pathname;
@@ -53,7 +55,7 @@ test("everything the package exports is below 10 KiB; the partitioned mode comes
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes, and ${all.later} more in mode z-client`);
   expect(all.size).toBeLessThan(LIMIT);
-  expect(all.later).toBeLessThan(4 * 1024);
+  expect(all.later).toBeLessThan(LATER_LIMIT);
   expect(all.files).toContain("connection.ts");
   expect(all.laterFiles).toEqual(PARTITIONED);
 });

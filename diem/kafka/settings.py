@@ -1,5 +1,7 @@
 """Settings of every process that speaks to Kafka, from ``DIEM_KAFKA_*``."""
 
+import contextlib
+import ipaddress
 import re
 from pathlib import Path
 from typing import Literal, Self
@@ -74,8 +76,7 @@ class KafkaSettings(ProcessSettings):
             return None
         named = [server.strip() for server in servers.split(",")]
         for server in named:
-            match = _BROKER.fullmatch(server)
-            if match is None or not 0 < int(match[2] or 9092) <= 65535:
+            if not _is_broker(server):
                 raise ValueError(f"brokers are host:port, separated by commas, and {server!r} is none")
         return ",".join(named)
 
@@ -115,6 +116,15 @@ class KafkaSettings(ProcessSettings):
             partitions=self.kafka_partitions,
             replication=self.kafka_replication,
         )
+
+
+def _is_broker(server: str) -> bool:
+    match = _BROKER.fullmatch(server)
+    if match is not None:
+        return 0 < int(match[2] or 9092) <= 65535
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.IPv6Address(server))
+    return False
 
 
 def _password(file: Path | None) -> str | None:

@@ -13,6 +13,7 @@ class Epochs:
         self._epoch = -1
         self._partitions: int | None = None
         self._older_since: float | None = None
+        self._older_at = 0.0
 
     @property
     def behind(self) -> bool:
@@ -26,8 +27,10 @@ class Epochs:
         (docs/protocol.md section 3).
         """
         if epoch < self._epoch and partitions == self._partitions:
-            if self._older_since is None:
+            # Who asks seldom does not know what there was between two answers.
+            if self._older_since is None or now - self._older_at > BELIEVE_AFTER:
                 self._older_since = now
+            self._older_at = now
             if now - self._older_since < BELIEVE_AFTER:
                 return False
         self._epoch, self._partitions, self._older_since = epoch, partitions, None

@@ -39,7 +39,8 @@ def compact(spark: "SparkSession", sink: Path, today: date) -> int:
     Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
 
     Raises:
-        SparkFailed: files could not be read, or not be written as a whole; nothing has changed.
+        SparkFailed: a day could not be written as a whole, and has not changed. That, and what Spark raises for a day
+            that it cannot read, comes when the others are done.
     """
     log = last_compact(sink)
     if log is None:
@@ -51,13 +52,22 @@ def compact(spark: "SparkSession", sink: Path, today: date) -> int:
     days = _many(sink, lines, today)
     if not days:
         return 0
-    new = [_merged(spark, sink, folder, own) for folder, own in days.items()]
-    replaced = {line for own in days.values() for line in own}
-    _exchange(log, [version, *(line for line in lines if line not in replaced), *new])
+    new, replaced, faults = list[str](), set[str](), list[Exception]()
+    for folder, own in days.items():
+        try:
+            new.append(_merged(spark, sink, folder, own))
+        except Exception as error:  # noqa: BLE001  # a day that cannot be read is no reason to leave the others as they are
+            faults.append(error)
+        else:
+            replaced.update(own)
     for line in replaced:
-        # Whoever has begun to read them already has some time from now on.
+        # Before they are named no more: whoever has begun to read them has a day from now on.
         with suppress(OSError):
             os.utime(_file(sink, line))
+    if new:
+        _exchange(log, [version, *(line for line in lines if line not in replaced), *new])
+    if faults:
+        raise faults[0]
     return len(replaced) - len(new)
 
 

@@ -39,7 +39,8 @@ class Library:
         """
         kept = self._path(plan.id)
         self._write(kept, encode(plan))
-        self._keep_brief(kept, brief_of(plan, self.before(plan.id)))
+        sizes = _sizes(kept)
+        self._keep_brief(kept, brief_of(plan, self.before(plan.id)), sizes)
         # Not this one, also if the clock was set back and the others look newer.
         known = sorted(self._plans(), key=_last_used)
         begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-BEGUN:]
@@ -80,12 +81,13 @@ class Library:
         known = read_brief(path.with_suffix(_BRIEF), _sizes(path))
         if known is not None:
             return known
-        plan = self.get(path.stem)
+        # Before it is read: a brief of what is changed meanwhile is not taken for one of what is there then.
+        sizes, plan = _sizes(path), self.get(path.stem)
         if plan is None:
             return None
         made = brief_of(plan, self.before(path.stem))
         with contextlib.suppress(NotKept):
-            self._keep_brief(path, made)
+            self._keep_brief(path, made, sizes)
         return made
 
     def put_before(self, name: str, homes: Mapping[str, int]) -> None:
@@ -97,7 +99,7 @@ class Library:
         path, known = self._path(name), self.brief(name)
         self._write(path.with_suffix(_BEFORE), orjson.dumps(homes))
         if known is not None:
-            self._keep_brief(path, known._replace(moves=len(homes)))
+            self._keep_brief(path, known._replace(moves=len(homes)), _sizes(path))
 
     def before(self, name: str) -> dict[str, int] | None:
         """Where the endpoints were before a plan; None if it was never begun."""
@@ -118,8 +120,8 @@ class Library:
                 found.append((path.stat().st_mtime_ns, path))
         return [path for _, path in sorted(found)]
 
-    def _keep_brief(self, path: Path, brief: Brief) -> None:
-        self._write(path.with_suffix(_BRIEF), encode_brief(brief, _sizes(path)))
+    def _keep_brief(self, path: Path, brief: Brief, sizes: tuple[int, int]) -> None:
+        self._write(path.with_suffix(_BRIEF), encode_brief(brief, sizes))
 
     def _write(self, path: Path, data: bytes) -> None:
         # Of its own: instances, and threads of one, may write the same file at once.

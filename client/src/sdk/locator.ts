@@ -38,8 +38,9 @@ export class Locator {
   #believed: Metadata | null = null;
   #clone: number | null = null;
   #epoch = -1;
-  /** When the first of the older answers came; null: the last one was none. */
-  #olderSince: number | null = null;
+  /** When the first and the last of the older answers came; the last is never when a newer one came since. */
+  #olderSince = 0;
+  #olderAt = Number.NEGATIVE_INFINITY;
   #locating = false;
   /** After a failed locate: when the next is due. */
   #notBefore = 0;
@@ -120,6 +121,7 @@ export class Locator {
         const asked = error instanceof DataError ? error.retryAfterMs : null;
         this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), asked ?? 0);
         this.#trouble = "the metadata service does not answer";
+        this.#next += 1;
         this.#options.unanswered(names);
       }
     }
@@ -140,18 +142,23 @@ export class Locator {
       return null;
     }
     const { services } = metadata;
-    const base = services[(this.#next + failures) % services.length] as string;
+    const base = services[this.#next % services.length] as string;
     return locate(this.#env, base, metadata, names, this.#clone);
   }
 
   #isOlder(epoch: number): boolean {
     const now = this.#env.now();
-    if (epoch < this.#epoch && now - (this.#olderSince ??= now) < BELIEVE_MS) {
-      this.#next += 1;
-      return true;
+    if (epoch < this.#epoch) {
+      // Who asks seldom does not know what there was between two answers.
+      if (now - this.#olderAt > BELIEVE_MS) this.#olderSince = now;
+      this.#olderAt = now;
+      if (now - this.#olderSince < BELIEVE_MS) {
+        this.#next += 1;
+        return true;
+      }
     }
     this.#epoch = epoch;
-    this.#olderSince = null;
+    this.#olderAt = Number.NEGATIVE_INFINITY;
     return false;
   }
 }

@@ -90,7 +90,7 @@ export class Partitioned implements Lines {
     const open = this.#owners.lines.filter(([, line]) => line.status.value.state === "open");
     const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
     this.#apply(this.#routes.located(names, answer, live, this.#env.now(), older));
-    this.#named(names, answer);
+    if (!older) this.#named(names, answer);
     for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
   }
 

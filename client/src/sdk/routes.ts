@@ -103,7 +103,7 @@ export class Routes {
     return ordered.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint) as Route;
       route.asking = false;
-      if (older && route.url !== null) return [];
+      if (older && route.url !== null && !isHot(endpoint)) return [];
       if (endpoint in answer.rejected) {
         route.refused = true;
         return route.leave();

@@ -355,16 +355,37 @@ test("an answer of an older epoch moves nobody back, and places what has no plac
   expect(cluster.sent("b")).toEqual(["+/a"]);
 });
 
-test("after an answer of an older epoch another service is asked", async () => {
+test("older answers that are far apart are no minute without a newer one", async () => {
   cluster.epoch = 7;
   await settled("/a");
   cluster.epoch = 3;
-  for (const endpoint of ["/b", "/c"]) {
+  cluster.owners.set("/a", "b");
+  for (const asked of [2, 3, 4]) {
+    cluster.at("a")?.frame({ type: "status", live: false, since: "t" });
+    await world.advance(10_000);
+    expect([cluster.asked.length, cluster.connected]).toEqual([asked, ["a"]]);
+    cluster.at("a")?.frame({ type: "status", live: true, since: "t" });
+    await cluster.pass(100_000);
+  }
+});
+
+test.each([false, true])("after an answer of an older epoch another service is asked, also after a failure: %s", async (failed) => {
+  cluster.epoch = 7;
+  await settled("/a");
+  if (failed) {
+    cluster.metadataUp = false;
+    listen("/b");
+    await world.advance();
+    cluster.metadataUp = true;
+    await world.advance(30_000);
+  }
+  cluster.epoch = 3;
+  for (const endpoint of ["/c", "/d"]) {
     listen(endpoint);
     await world.advance();
   }
-  const hosts = cluster.hosts.slice(1);
-  expect([hosts.length, new Set(hosts).size]).toEqual([2, 2]);
+  const hosts = cluster.hosts.slice(-2);
+  expect(new Set(hosts).size).toBe(2);
 });
 
 test("a server that wanted this client no more while nothing needed it is dialled when something does", async () => {

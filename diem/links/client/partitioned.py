@@ -117,7 +117,8 @@ class PartitionedClient(Client):
             if self._locator.refused:
                 self._refused(self._locator.refused)
             self._apply(self._routes.located(names, answer, self._owners.live, _now()))
-            self._named(names, answer)
+            if not answer.older:
+                self._named(names, answer)
             for name in set(names) & answer.rejected.keys():
                 self._reject(name, answer.rejected[name])
                 self._apply(self._routes.release(name))

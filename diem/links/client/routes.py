@@ -103,7 +103,7 @@ class Routes:
             if route is None or not route.asking:
                 continue
             route.asking = False
-            if answer.older and route.url is not None:
+            if answer.older and route.url is not None and name not in answer.hot:
                 continue
             owner = self._anywhere(route, live, answer.servers) if name in answer.hot else answer.owners.get(name)
             if owner is not None and owner != route.url:

@@ -111,12 +111,16 @@ def _port(url: httpx.URL) -> int | None:
 
 
 def _validators(headers: httpx.Headers) -> dict[str, str]:
-    modified = headers.get("last-modified")
-    if "etag" not in headers and not _is_settled(modified, headers.get("date")):
+    etag, modified = (_sent_back(headers.get(name)) for name in ("etag", "last-modified"))
+    if etag is None and not _is_settled(modified, headers.get("date")):
         modified = None
-    pairs = (("If-None-Match", headers.get("etag")), ("If-Modified-Since", modified))
-    # What could not be sent back as a header, or not within reason, is not kept.
-    return {name: value for name, value in pairs if value and len(value) <= _MAX_VALIDATOR and value.isascii()}
+    pairs = (("If-None-Match", etag), ("If-Modified-Since", modified))
+    return {name: value for name, value in pairs if value is not None}
+
+
+def _sent_back(value: str | None) -> str | None:
+    """Return a validator, unless it could not be sent back as a header, or not within reason."""
+    return value if value and len(value) <= _MAX_VALIDATOR and value.isascii() else None
 
 
 def _is_settled(modified: str | None, date: str | None) -> bool:

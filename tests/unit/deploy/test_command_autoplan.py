@@ -43,7 +43,7 @@ def test_without_spark_files_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
     ("what", "arguments", "left"),
     [
         ("nothing", ["--no-spark"], ["8"]),
-        ("nothing", ["--no-spark", "--window", "3d"], ["8", "10"]),
+        ("nothing", ["--no-spark", "--window", "1d"], ["8", "10"]),
         ("nothing", ["--no-spark", "--keep-days", "11"], ["8", "10"]),
         ("failed", ["--no-spark"], ["8", "10", "12"]),
         ("nothing", ["--no-spark", "--traffic", "other"], ["8", "10", "12"]),

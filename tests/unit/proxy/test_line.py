@@ -1,6 +1,7 @@
 """Links to servers: dialled again, so many at a time, and one server never at the expense of another."""
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -136,3 +137,26 @@ async def test_a_handshake_that_ends_after_it_was_given_up_opens_nothing() -> No
     link.data_received(accepted(link))
     assert cast("Transport", link.transport).aborted
     assert "opened" not in cast("Nobody", link._ends).seen
+
+
+async def test_a_link_that_opens_in_the_turn_in_which_its_time_runs_out_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dials = 0
+
+    async def dial(_url: str, make: Callable[[], ClientConnection], **_: object) -> None:
+        nonlocal dials
+        dials += 1
+        link = cast("Upstream", make())
+        line.opened(link)
+        if dials == 1:
+            asyncio.get_running_loop().call_soon(line.gone, link)
+            raise TimeoutError
+
+    monkeypatch.setattr(line_module, "dial", dial)
+    monkeypatch.setattr(line_module, "full_jitter", lambda *_: 0.0)
+    line = Line(WELL, Dialler(KEY), Nobody())
+    line.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert dials == 2

@@ -82,14 +82,16 @@ def test_a_missing_certificate_is_one_clear_line(monkeypatch: pytest.MonkeyPatch
         KafkaSettings.load().kafka().client_arguments()
 
 
-@pytest.mark.parametrize("servers", ["k:9092", "k", "one:9092, two:9092", "[::1]:9092", "10.0.0.1:9092,10.0.0.2:9092"])
+@pytest.mark.parametrize(
+    "servers", ["k:9092", "k", "one:9092, two:9092", "[::1]:9092", "::1", "10.0.0.1:9092,10.0.0.2:9092"]
+)
 def test_brokers_are_hosts_with_ports(monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
     set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS=servers)
     assert KafkaSettings.load().kafka().bootstrap_servers == servers.replace(" ", "")
 
 
 @pytest.mark.parametrize(
-    "servers", [",", "k:9092,", "k:port", "k:99999", "k:0", ":9092", "k 9092", "PLAINTEXT://k:9092"]
+    "servers", [",", "k:9092,", "k:port", "k:99999", "k:0", ":9092", "::1::", "k 9092", "PLAINTEXT://k:9092"]
 )
 def test_what_is_no_broker_is_refused(monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
     set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS=servers)

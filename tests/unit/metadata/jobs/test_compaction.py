@@ -1,13 +1,20 @@
-"""What is removed of the files that no log names; the rest needs Spark."""
+"""What is removed of the files that no log names, and what a day that cannot be read, or an end in the middle, leaves.
+
+What Spark writes is tests/integration/pipeline/test_compaction.py.
+"""
 
 import json
 import os
 import time
+from datetime import date
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
-from metadata.jobs.compaction import KEPT_S, remove_unnamed
+from metadata.jobs import compaction
+from metadata.jobs.compaction import KEPT_S, LEAST, compact, remove_unnamed
 
 
 def data(sink: Path, name: str, age: float) -> Path:
@@ -39,3 +46,70 @@ def test_nothing_that_counts_is_removed_of_a_folder_that_was_moved_or_renamed(tm
     logged(sink, tmp_path / before / file.relative_to(sink))
     remove_unnamed(sink)
     assert file.exists()
+
+
+TODAY = date(2026, 2, 1)
+
+
+def small(sink: Path, *days: str) -> dict[str, list[Path]]:
+    """A sink with as many small files of each day as are made one."""
+    found = {}
+    for day in days:
+        folder = sink / "table=events" / f"day={day}"
+        folder.mkdir(parents=True)
+        found[day] = [folder / f"part-{number}.parquet" for number in range(LEAST)]
+        for file in found[day]:
+            file.touch()
+            os.utime(file, (time.time() - 3 * KEPT_S,) * 2)
+    files = [file for own in found.values() for file in own]
+    log = sink / "_spark_metadata"
+    log.mkdir()
+    (log / "9.compact").write_text("\n".join(["v1", *(json.dumps({"path": f.as_uri(), "size": 1}) for f in files)]))
+    return found
+
+
+def merged(_spark: Any, _sink: Path, folder: Path, lines: list[str]) -> str:
+    """As if Spark had read and written; a file that is not there is a fault."""
+    for line in lines:
+        if not (folder / json.loads(line)["path"].rpartition("/")[2]).exists():
+            raise RuntimeError("PATH_NOT_FOUND")
+    file = folder / "part-compacted.parquet"
+    file.touch()
+    return json.dumps({"path": file.as_uri(), "size": 1})
+
+
+def test_a_day_that_cannot_be_read_does_not_keep_the_others_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_merged", merged)
+    sink = tmp_path / "files-0"
+    files = small(sink, "2026-01-01", "2026-01-02", "2026-01-03")
+    files["2026-01-02"][3].unlink()
+    with pytest.raises(RuntimeError):
+        compact(None, sink, TODAY)  # type: ignore[arg-type]
+    lines = (sink / "_spark_metadata" / "9.compact").read_text().splitlines()[1:]
+    names = [unquote(json.loads(line)["path"]).split("/")[-2:] for line in lines]
+    assert sorted(day for day, name in names if name == "part-compacted.parquet") == [
+        "day=2026-01-01",
+        "day=2026-01-03",
+    ]
+    assert [day for day, _ in names].count("day=2026-01-02") == LEAST
+
+
+def test_who_reads_the_old_files_keeps_them_for_a_day_wherever_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_merged", merged)
+    sink = tmp_path / "files-0"
+    files = small(sink, "2026-01-01")["2026-01-01"]
+    exchange = compaction._exchange
+
+    def ends(*given: Any) -> None:
+        exchange(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(compaction, "_exchange", ends)
+        compact(None, sink, TODAY)  # type: ignore[arg-type]
+    compact(None, sink, TODAY)  # type: ignore[arg-type]
+    assert all(file.exists() for file in files)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from metadata.plans import library
-from metadata.plans.brief import Brief
+from metadata.plans.brief import Brief, brief_of
 from metadata.plans.library import Library, NotKept
 from metadata.plans.plan import Plan, decode, encode
 
@@ -90,6 +90,26 @@ def test_without_a_brief_the_plan_is_read_once(
     monkeypatch.setattr(library, "decode", counted)
     assert [kept.brief(plan(1).id), kept.brief(plan(1).id)] == [brief, brief]
     assert len(read) == 1
+
+
+def test_a_brief_that_was_overtaken_while_it_was_made_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, name = Library(tmp_path), plan(1).id
+    kept.put(plan(1))
+    (tmp_path / f"{name}.brief").unlink()
+
+    def overtaken(made: Plan, before: dict[str, int] | None) -> Brief:
+        found = brief_of(made, before)
+        if before is None:
+            (tmp_path / f"{name}.before").write_bytes(b'{"/a":3}')
+        return found
+
+    monkeypatch.setattr(library, "brief_of", overtaken)
+    first, then = kept.brief(name), kept.brief(name)
+    assert first is not None
+    assert then is not None
+    assert (first.moves, then.moves) == (0, 1)
 
 
 def test_a_brief_of_another_content_does_not_count(tmp_path: Path) -> None:

@@ -16,23 +16,9 @@ from proxy import said
 from proxy.line import Line
 from proxy.passenger import GRACE, Passenger
 from proxy.requests import Request
-from tests.unit.proxy.world import START, Timers, World, name_of
+from tests.unit.proxy.world import START, Timers, Transport, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
-
-
-class Transport:
-    def __init__(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
 
 
 class Link:

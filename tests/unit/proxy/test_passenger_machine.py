@@ -6,7 +6,7 @@ from typing import Any, cast
 import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from diem.fanout.session import Session
 from proxy.frames import frames_of
@@ -14,27 +14,8 @@ from proxy.line import Dialler, Line
 from proxy.passthrough import Passthrough
 from proxy.requests import MAX_PENDING
 from proxy.upstream import Receiver
-from tests.unit.proxy.world import Client, Server, World, name_of
-
-NAMES = [name_of(0), name_of(0, 1), name_of(1)]
-names = st.sampled_from(NAMES)
-urls = st.integers(0, 1)
-
-
-class Transport:
-    """Of a link; what was sent waits while it is not read."""
-
-    def __init__(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
+from tests.unit.proxy.machine import NAMES, ServersMachine, names, urls
+from tests.unit.proxy.world import Client, Server, Transport, World
 
 
 class Link:
@@ -159,21 +140,16 @@ class OneClient(World):
         return line is not None and line.link is not None and line.link.transport.reading
 
 
-class PassengerMachine(RuleBasedStateMachine):
+class PassengerMachine(ServersMachine):
     """One client, two servers, three endpoints; channels are FIFO, and anything may come between."""
 
+    world: OneClient
+
     def __init__(self) -> None:
-        super().__init__()
-        self.world = OneClient()
-        self.world.start()
-        self.urls = list(self.world.servers)
+        super().__init__(OneClient().start())
         self.client = self.world.client()
         for name in NAMES:
             self.world.put(name)
-
-    @rule(name=names)
-    def the_endpoint_changes(self, name: str) -> None:
-        self.world.put(name)
 
     def may_ask(self) -> bool:
         """Whether its requests are read, and not refused because too many wait."""
@@ -212,38 +188,11 @@ class PassengerMachine(RuleBasedStateMachine):
         self.client = self.world.client()
         self.client.held = before.held
 
-    @rule(number=urls)
-    def a_link_is_lost(self, number: int) -> None:
-        self.world.lose(self.urls[number])
-
-    @rule(number=urls)
-    def a_link_is_opened(self, number: int) -> None:
-        self.world.open(self.urls[number])
-
-    @rule(partition=urls, number=urls)
-    def a_partition_moves(self, partition: int, number: int) -> None:
-        self.world.assign(partition, self.urls[number])
-
-    @rule()
-    def the_metadata_service_tells(self) -> None:
-        self.world.tell()
-
-    @precondition(lambda self: any(server.asked for server in self.world.servers.values()))
-    @rule(number=urls)
-    def a_server_answers(self, number: int) -> None:
-        server = self.world.servers[self.urls[number]]
-        if server.asked:
-            server.serve()
-
     @precondition(lambda self: any(server.sent for server in self.world.servers.values()))
     @rule(number=urls, frames=st.integers(1, 4))
     def frames_arrive(self, number: int, frames: int) -> None:
         if self.world.reads(self.urls[number]):
             self.world.servers[self.urls[number]].deliver(frames)
-
-    @rule(seconds=st.sampled_from([0.05, 0.2, 1.0, 4.0, 12.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.world.timers.advance(seconds)
 
     def teardown(self) -> None:
         world, client = self.world, self.client

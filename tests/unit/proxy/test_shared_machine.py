@@ -2,30 +2,22 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from tests.unit.proxy.world import Client, World, name_of
+from tests.unit.proxy.machine import NAMES, ServersMachine, names, urls
+from tests.unit.proxy.world import Client, World
 
-NAMES = [name_of(0), name_of(0, 1), name_of(1)]
-names = st.sampled_from(NAMES)
 clients = st.integers(0, 2)
-urls = st.integers(0, 1)
 
 
-class SharedMachine(RuleBasedStateMachine):
+class SharedMachine(ServersMachine):
     """Two servers, three clients, three endpoints; channels are FIFO, and anything may come between."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.world = World().start()
-        self.urls = list(self.world.servers)
+        super().__init__(World().start())
         self.clients = [self.world.client() for _ in range(3)]
         for name in NAMES:
             self.world.put(name)
-
-    @rule(name=names)
-    def the_endpoint_changes(self, name: str) -> None:
-        self.world.put(name)
 
     @rule(number=clients, wanted=st.sets(names, min_size=1))
     def a_client_subscribes(self, number: int, wanted: set[str]) -> None:
@@ -46,37 +38,10 @@ class SharedMachine(RuleBasedStateMachine):
         self.clients[number] = self.world.client()
         self.clients[number].held = before.held
 
-    @rule(number=urls)
-    def a_link_is_lost(self, number: int) -> None:
-        self.world.lose(self.urls[number])
-
-    @rule(number=urls)
-    def a_link_is_opened(self, number: int) -> None:
-        self.world.open(self.urls[number])
-
-    @rule(partition=urls, number=urls)
-    def a_partition_moves(self, partition: int, number: int) -> None:
-        self.world.assign(partition, self.urls[number])
-
-    @rule()
-    def the_metadata_service_tells(self) -> None:
-        self.world.tell()
-
-    @precondition(lambda self: any(server.asked for server in self.world.servers.values()))
-    @rule(number=urls)
-    def a_server_answers(self, number: int) -> None:
-        server = self.world.servers[self.urls[number]]
-        if server.asked:
-            server.serve()
-
     @precondition(lambda self: any(server.sent for server in self.world.servers.values()))
     @rule(number=urls, frames=st.integers(1, 4))
     def frames_arrive(self, number: int, frames: int) -> None:
         self.world.servers[self.urls[number]].deliver(frames)
-
-    @rule(seconds=st.sampled_from([0.05, 0.2, 1.0, 4.0, 12.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.world.timers.advance(seconds)
 
     @invariant()
     def only_what_somebody_wants_is_retained(self) -> None:

@@ -28,6 +28,22 @@ START = 1_700_000_000_000
 PARTITIONS = 2
 
 
+class Transport:
+    """Of a link; what was sent waits while it is not read."""
+
+    def __init__(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
 class Timers:
     """``call_later`` by hand."""
 

@@ -62,9 +62,12 @@ class Departures:
 
     def _say_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
         for (session, owner), endpoints in leaving.items():
-            # One by one to a session that is held back: there, a later frame of the first would replace them all.
-            size = 1 if session.blocked else messages.MAX_NAMES
-            for start in range(0, len(endpoints), size):
+            start = 0
+            while start < len(endpoints):
+                # One by one to a session that is held back, as it may be since the last frame: there, a later frame of
+                # the first would replace them all.
+                size = 1 if session.blocked else messages.MAX_NAMES
                 part = [endpoint.decode() for endpoint in endpoints[start : start + size]]
+                start += size
                 self._accounts.offered += 1
                 session.send(text_frame(messages.moved(part, owner)))

@@ -13,7 +13,6 @@ from diem.fanout.state import FeedState
 from diem.fanout.tally import Tally
 from diem.protocol import endpoints as names
 from diem.protocol import messages
-from diem.protocol.codes import ErrorCode
 from diem.protocol.feed import Batch
 from diem.protocol.messages import Refusal
 from diem.protocol.partition_map import Standing
@@ -74,18 +73,17 @@ class Hub:
         answer = Subscribed({}, {}, [])
         before = len(session.endpoints)
         for name, version in known.items():
-            try:
-                endpoint = names.check(name).encode()
-            except names.BadName as error:
-                answer.rejected[name] = Refusal(ErrorCode.BAD_NAME, error.reason)
+            if not names.is_valid(name):
+                answer.rejected[name] = messages.BAD_NAME
                 continue
+            endpoint = name.encode()
             # First what is cheap: the hash of a name takes long in Python.
             if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
-                answer.rejected[name] = Refusal(ErrorCode.LIMIT, f"more than {self._limit} subscriptions")
+                answer.rejected[name] = messages.over_limit(self._limit)
                 continue
             if self._ownership is not None and self._ownership.standing(endpoint) is not Standing.SERVES:
                 owner = self._ownership.owner(endpoint)
-                answer.rejected[name] = Refusal(ErrorCode.NOT_OWNER, "another server has this endpoint", owner)
+                answer.rejected[name] = messages.not_owner(owner)
                 continue
             session.endpoints[self.registry.add(endpoint, session)] = None
             retained = self.state.retained.get(endpoint)
@@ -94,8 +92,13 @@ class Hub:
                 answer.replay.append(text_frame(retained.value))
         self.accounts.offered += len(answer.replay)
         if session.visit is not None and len(session.endpoints) > before:
-            session.visit.subscribed(list(islice(session.endpoints, before, None)))
+            new = list(islice(session.endpoints, before, None))
+            session.visit.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
         return answer
+
+    def has_version(self, endpoint: bytes) -> bool:
+        """Whether there is an update of an endpoint, as far as is known here."""
+        return endpoint in self.state.retained
 
     def unsubscribe(self, session: Session, unwanted: Iterable[str]) -> None:
         """Take a session off endpoints; nothing follows for them, not even what was held back."""
@@ -115,10 +118,11 @@ class Hub:
         self._tell(self.state.apply(batch), self.tally)
 
     def hello(self, source: str, feed_names: list[str]) -> None:
-        """Take the source and names of the feed; endpoints of lost names are announced."""
-        dropped = self.state.hello(source, feed_names)
+        """Take the source and names of the feed; what was lost with names is announced."""
+        told = self.state.hello(source, feed_names, None if self._ownership is None else self._ownership.name_of)
         self.settle()
-        self.resync(dropped)
+        self._tell(told.grown)
+        self.resync(told.dropped)
 
     def settle(self) -> set[Session]:
         """The map or what this server owns may have changed: see :meth:`Departures.settle`."""
@@ -196,5 +200,5 @@ class Hub:
 
     def resync(self, endpoints: list[bytes]) -> None:
         """Have the subscribers of endpoints fetch them again, whatever version they hold."""
-        # One frame per endpoint, so that conflation can replace it by a later update of the same endpoint.
+        # One frame per endpoint, so that conflation can replace it by a later one of the same endpoint.
         self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})

@@ -17,6 +17,7 @@ class Ownership:
         self.map: PartitionMap | None = None
         """None until the first was read: nothing is ours then."""
         self.owned: frozenset[int] = frozenset()
+        self._names: dict[int, str] = {}
         self._urls: dict[int, str] = {}
         self._places: dict[bytes, tuple[int, ...]] = {}
 
@@ -27,8 +28,9 @@ class Ownership:
 
     def take_names(self, names: Iterable[str]) -> None:
         """The names that the feed serves now."""
-        found = (partition_of_name(name) for name in names)
-        before, self.owned = self.owned, frozenset(number for number in found if number is not None)
+        numbers = {partition_of_name(name): name for name in names}
+        self._names = {number: name for number, name in numbers.items() if number is not None}
+        before, self.owned = self.owned, frozenset(self._names)
         for number in before - self.owned:
             # Known from when it was ours.
             self._urls.pop(number, None)
@@ -53,6 +55,11 @@ class Ownership:
                 self._places.clear()
             places = self._places[endpoint] = self.map.written_to(endpoint)
         return self.map.standing(places, self.owned)
+
+    def name_of(self, endpoint: bytes) -> str | None:
+        """A name of the feed that brings the updates of ``endpoint``; None if none does."""
+        written_to = () if self.map is None else self.map.written_to(endpoint)
+        return next((self._names[place] for place in written_to if place in self._names), None)
 
     def owner(self, endpoint: bytes) -> str | None:
         """The URL of the server that has ``endpoint``; None when it is this one, or not known."""

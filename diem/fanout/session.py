@@ -1,10 +1,10 @@
 """One client's side of the fan-out: its endpoints, and conflation while its connection cannot take more."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diem.fanout.frames import held_as
+from diem.fanout.frames import held_as, held_keys, is_older_update
 
 
 @dataclass(slots=True)
@@ -25,8 +25,8 @@ class Accounts:
 class Visit(Protocol):
     """Who writes down what one client looks at."""
 
-    def subscribed(self, endpoints: Sequence[bytes]) -> None:
-        """It was registered for these, and was not before."""
+    def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
+        """It was registered for these, and was not before; of ``unknown`` ones there is no version here."""
         ...
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
@@ -42,8 +42,9 @@ class Session:
     """The endpoints of one client and the way to it.
 
     ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection takes data they *are* the
-    transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: a map
-    endpoint -> latest frame, bounded by the endpoints of the session, which :meth:`unblock` hands out.
+    transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: of each
+    endpoint the update with the greatest version, the latest ``resync`` and the latest ``moved``, which
+    :meth:`unblock` hands out. So it holds at most three frames for each endpoint of the session.
 
     ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
     """
@@ -75,11 +76,11 @@ class Session:
 
     @property
     def held(self) -> int:
-        """Frames held back now: at most one per endpoint."""
+        """Frames held back now: at most three per endpoint."""
         return len(self._held) if self._held is not None else 0
 
     def block(self) -> None:
-        """The connection cannot take more: hold the latest frame per endpoint from now on. A repeat does nothing."""
+        """The connection cannot take more: hold frames back from now on, the latest of each. A repeat does nothing."""
         if self._held is None:
             self._held = {}
             # The bound methods refer back to the session: a cycle that lasts until unblock or close.
@@ -96,10 +97,13 @@ class Session:
                 self.send_many(held.values())
 
     def forget(self, endpoint: bytes) -> None:
-        """Drop the held frame of an endpoint that the client no longer wants."""
-        if self._held is not None and self._held.pop(endpoint, None) is not None:
-            self._accounts.held -= 1
-            self._accounts.dropped += 1
+        """Drop the held frames of an endpoint that the client no longer wants."""
+        if not self._held:
+            return
+        for key in held_keys(endpoint):
+            if self._held.pop(key, None) is not None:
+                self._accounts.held -= 1
+                self._accounts.dropped += 1
 
     def close(self) -> None:
         """The connection is gone: drop what is held; what is sent from now on goes nowhere."""
@@ -113,17 +117,24 @@ class Session:
     def _hold(self, frame: bytes) -> None:
         held = self._held
         assert held is not None  # noqa: S101 - _hold is only ever bound while _held is a map
-        endpoint = held_as(frame)
-        # Taken out first, so that the order of the map stays the order of the latest changes.
-        if held.pop(endpoint, None) is not None:
-            self._accounts.conflated += 1
-        else:
+        key = held_as(frame)
+        before = held.get(key)
+        if before is None:
             self._accounts.held += 1
-        held[endpoint] = frame
+        else:
+            self._accounts.conflated += 1
+            # Two servers that send the same endpoint, while it moves, need not be equally fast. Updates of the same
+            # length are the same up to the version, so most are seen to be newer by comparing them as they are.
+            if (frame < before or len(frame) != len(before)) and is_older_update(frame, before):
+                return
+            # Taken out first, so that the order of the map stays the order of the latest changes.
+            del held[key]
+        held[key] = frame
 
     def _hold_many(self, frames: Iterable[bytes]) -> None:
+        hold = self._hold
         for frame in frames:
-            self._hold(frame)
+            hold(frame)
 
     def _drop(self, frame: bytes) -> None:  # noqa: ARG002 - the signature is the transport's
         self._accounts.dropped += 1

@@ -3,12 +3,15 @@
 The rules are those of docs/protocol.md sections 1 and 2; they were model-checked together and belong together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diem.errors import DiemError
 from diem.protocol.feed import Batch, Resume
+
+NameOf = Callable[[bytes], str | None]
+"""Endpoint -> a name of the feed that brings its updates now; None if none does."""
 
 
 class UnknownName(DiemError):
@@ -37,12 +40,12 @@ class _Log:
 
 
 class CaughtUpWith(NamedTuple):
-    """What subscribers must be told when a name has caught up."""
+    """What subscribers must be sent when the catch-up of a name ends: it has caught up, or is lost."""
 
     grown: dict[bytes, bytes]
     """Endpoint -> retained value: every subscriber gets it."""
     dropped: list[bytes]
-    """Endpoints that no longer exist at the source: every subscriber gets a ``resync``."""
+    """Endpoints that no longer exist at the source, or here: every subscriber gets a ``resync``."""
 
 
 @dataclass(slots=True)
@@ -81,8 +84,16 @@ class FeedState:
             log.catching_up = True
         return Resume(self.source, self.positions)
 
-    def hello(self, source: str, names: Sequence[str]) -> list[bytes]:
-        """Take the source and the full set of names; returns the endpoints forgotten with names that were lost."""
+    def hello(self, source: str, names: Sequence[str], name_of: NameOf | None = None) -> CaughtUpWith:
+        """Take the source and the full set of names.
+
+        What a name that is lost has shown stays, as that of the name which ``name_of`` gives for it, if it gives one:
+        the other name may show older versions before it gets so far.
+
+        Returns:
+            What was forgotten with names that were lost; and what these had brought during a catch-up, of endpoints
+            that other names hold: there, the records of the same versions are stale.
+        """
         if source != self.source:
             self.source = source
             for log in self._logs.values():
@@ -93,9 +104,15 @@ class FeedState:
         for name in names:
             self._logs.setdefault(name, _Log())
         lost = [self._logs.pop(name) for name in list(self._logs) if name not in names]
-        held = {endpoint for log in lost for endpoint in log.seen | log.before}
-        self.counts.stale += sum(len(log.grown) for log in lost)
-        return self._drop(held)
+        if name_of is not None:
+            for endpoint in {endpoint for log in lost for endpoint in log.seen}:
+                if (heir := name_of(endpoint)) is not None:
+                    self._logs[heir].seen.add(endpoint)
+        dropped = self._drop({endpoint for log in lost for endpoint in log.seen | log.before})
+        grown: dict[bytes, bytes] = {}
+        for log in lost:
+            grown |= self._current(log.grown)
+        return CaughtUpWith(grown, dropped)
 
     def apply(self, batch: Batch) -> dict[bytes, bytes]:
         """Take a batch; returns endpoint -> value of what subscribers must be told now (nothing while catching up).
@@ -149,9 +166,21 @@ class FeedState:
         """
         log = self._log(name)
         log.catching_up = False
-        grown, log.grown = log.grown, {}
         gone, log.before = log.before - log.seen, set()
-        return CaughtUpWith(grown, self._drop(gone))
+        dropped = self._drop(gone)
+        grown, log.grown = self._current(log.grown), {}
+        return CaughtUpWith(grown, dropped)
+
+    def _current(self, grown: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """Return what of ``grown`` is still retained; the rest counts as stale.
+
+        A version is announced by the name that brought it. What another name has superseded that one has announced, or
+        will: announced again here, after it, the older version would replace the newer one where frames are held back.
+        """
+        retained = self.retained
+        current = {e: value for e, value in grown.items() if e in retained and retained[e].value == value}
+        self.counts.stale += len(grown) - len(current)
+        return current
 
     def _drop(self, endpoints: set[bytes]) -> list[bytes]:
         """Forget endpoints unless another name holds them."""

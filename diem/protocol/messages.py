@@ -137,6 +137,20 @@ class Refusal(NamedTuple):
     owner: str | None = None
 
 
+BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
+"""One short text for all: a reply must not be many times as long as what was asked (docs/protocol.md section 1)."""
+
+
+def over_limit(limit: int) -> Refusal:
+    """Why a client that has ``limit`` subscriptions gets no more."""
+    return Refusal(ErrorCode.LIMIT, f"more than {limit} subscriptions")
+
+
+def not_owner(owner: str | None) -> Refusal:
+    """Why a server does not register an endpoint that another one, at the URL ``owner``, has."""
+    return Refusal(ErrorCode.NOT_OWNER, "served elsewhere", owner)
+
+
 def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscriptions: int) -> bytes:
     """The first frame of every connection."""
     limits = {"subscriptions": subscriptions, "message_bytes": MAX_MESSAGE_BYTES}

@@ -4,7 +4,7 @@ An endpoint without an entry is where Kafka's own partitioner puts it. All rules
 a reader may see only the newest record of every key of the map's topic.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,8 @@ ACK_PREFIX: Final = b"ack/"
 PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
 """Key of the publisher's acknowledgement: the log has what the epoch asks for (docs/protocol.md section 5)."""
 MAX_PARTITIONS: Final = 10_000
+MAX_UNKNOWN_BYTES: Final = 64 * 1024
+"""Of the names in an acknowledgement, half of what the topic takes; the others are in one that follows."""
 
 
 class Phase(StrEnum):
@@ -109,9 +111,15 @@ def encode_entry(entry: Entry) -> bytes:
     return orjson.dumps({"home": entry.home, **({} if entry.target is None else {"target": entry.target})})
 
 
-def encode_ack(epoch: int) -> bytes:
-    """The value of an acknowledgement of ``epoch``."""
-    return orjson.dumps({"epoch": epoch})
+def encode_ack(epoch: int, unknown: Iterable[bytes] = ()) -> bytes:
+    """The value of an acknowledgement of ``epoch``; ``unknown``: endpoints with entries that were never published."""
+    room, told = MAX_UNKNOWN_BYTES, list[str]()
+    for name in unknown:
+        room -= len(name) + 3
+        if room < 0:
+            break
+        told.append(name.decode())
+    return orjson.dumps({"epoch": epoch, **({"unknown": told} if told else {})})
 
 
 def acknowledged(value: bytes | None) -> int:
@@ -120,6 +128,14 @@ def acknowledged(value: bytes | None) -> int:
         case {"epoch": int(epoch)}:
             return epoch
     return -1
+
+
+def unknown_in(value: bytes | None) -> frozenset[bytes]:
+    """The endpoints that an acknowledgement says nobody has published; none if it is none."""
+    match _object(value):
+        case {"epoch": int(), "unknown": [*names]}:
+            return frozenset(name.encode() for name in names if isinstance(name, str) and endpoints.is_valid(name))
+    return frozenset()
 
 
 class MapBuilder:

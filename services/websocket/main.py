@@ -38,7 +38,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     name = f"websocket-{settings.number}"
     key = SharedKey.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
-    hub = Hub(limit=settings.subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
+    hub = Hub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
     server = Server(hub, edge, SystemClock(), ownership)
     proxies = ProxyEnd(edge)
@@ -92,6 +92,6 @@ def _edge_rules(settings: Settings, name: str) -> EdgeRules:
     return EdgeRules(
         server=name,
         mode=settings.mode,
-        subscriptions=settings.subscriptions,
+        subscriptions=settings.connection_subscriptions,
         drain_seconds=settings.drain_seconds,
     )

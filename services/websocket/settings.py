@@ -1,6 +1,6 @@
 """What can be set for a WebSocket server."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -8,6 +8,13 @@ from pydantic_settings import SettingsConfigDict
 from diem.process.edge_settings import EdgeSettings
 from diem.process.link_url import LinkUrl
 from diem.traffic.settings import TrafficSettings
+
+GROUP_ALLOWANCE: Final = 8
+"""How many times the limit of one client a server of a group takes on one connection.
+
+A client may hold the limit at each of several servers, and a plan, or the end of a server, may bring all of that
+together at one, which must not refuse what it is the only one to have (docs/protocol.md section 3).
+"""
 
 
 class Settings(EdgeSettings, TrafficSettings):
@@ -28,6 +35,11 @@ class Settings(EdgeSettings, TrafficSettings):
     def partitioned(self) -> bool:
         """Whether this server has a part of the endpoints, and others the rest."""
         return self.mode.startswith("z-") or self.mode == "xz"
+
+    @property
+    def connection_subscriptions(self) -> int:
+        """Subscriptions that one connection may hold: the bound against abuse, and what may be asked for at once."""
+        return self.subscriptions * (GROUP_ALLOWANCE if self.partitioned else 1)
 
     @property
     def process_name(self) -> str:

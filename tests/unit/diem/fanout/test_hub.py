@@ -7,8 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
-from diem.fanout.session import Session
+from diem.fanout.session import Accounts, Session
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.update import Change, encode
 
@@ -173,7 +174,7 @@ class HubMachine(RuleBasedStateMachine):
             return
         for client in self.clients:
             if client.session.blocked:
-                assert client.session.held <= len(client.subscribed)
+                assert client.session.held <= 2 * len(client.subscribed), "an update and a resync of each"
                 continue
             for name in client.subscribed:
                 change = self.store.latest.get(name)
@@ -278,3 +279,92 @@ def test_what_the_feed_could_not_tell_is_fetched_again_by_its_subscribers_alone(
     elsewhere.subscribe("/b")
     hub.resync([b"/a", b"/c"])
     assert (looking.resynced, elsewhere.frames) == ({"/a"}, 0)
+
+
+def change(version: int, name: str = "/a") -> Change:
+    return Change(version - START, name.encode(), version, 0, encode(name, version, version))
+
+
+def catching_up(hub: Hub, *names: str) -> None:
+    hub.state.resume()
+    hub.hello("s", list(names))
+
+
+def live(hub: Hub, *names: str) -> None:
+    catching_up(hub, *names)
+    for name in names:
+        hub.caught_up(name)
+
+
+def test_what_a_lost_name_brought_while_it_caught_up_reaches_the_subscribers() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    live(hub, "p", "q")
+    hub.batch(Batch("p", 2, iter([change(START + 1)])))
+    hub.batch(Batch("q", 2, iter([change(START + 1)])))
+    catching_up(hub, "p", "q")
+    hub.batch(Batch("p", 3, iter([change(START + 2)])))
+    hub.hello("s", ["q"])
+    hub.batch(Batch("q", 3, iter([change(START + 2)])))
+    hub.caught_up("q")
+    assert client.told == {"/a": START + 2}
+
+
+def test_an_older_version_is_not_delivered_after_a_newer_one_when_a_name_has_caught_up() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    live(hub, "p", "q")
+    catching_up(hub, "p", "q")
+    hub.caught_up("q")
+    hub.batch(Batch("p", 2, iter([change(START + 2)])))
+    client.session.block()
+    hub.batch(Batch("q", 2, iter([change(START + 3)])))
+    hub.caught_up("p")
+    hub.batch(Batch("p", 3, iter([change(START + 3)])))
+    client.session.unblock()
+    assert (client.told, client.frames) == ({"/a": START + 3}, 1)
+
+
+def test_a_resync_and_an_update_do_not_replace_each_other_while_they_are_held_back() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    live(hub, "p")
+    client.session.block()
+    hub.batch(Batch("p", 2, iter([change(START + 5)])))
+    hub.resync([b"/a"])
+    hub.resync([b"/a"])
+    assert (client.session.held, hub.accounts.conflated) == (2, 1)
+    client.session.unblock()
+    assert (client.told, client.resynced) == ({"/a": START + 5}, {"/a"})
+
+
+def test_a_resync_that_is_held_back_is_dropped_with_the_subscription() -> None:
+    hub = Hub()
+    client = Client(hub)
+    client.subscribe("/a")
+    live(hub, "p")
+    client.session.block()
+    hub.resync([b"/a"])
+    hub.batch(Batch("p", 2, iter([change(START + 5)])))
+    hub.unsubscribe(client.session, ["/a"])
+    assert (client.session.held, hub.accounts.held, hub.accounts.dropped) == (0, 0, 2)
+    client.session.unblock()
+    assert client.frames == 0
+
+
+def test_an_older_update_does_not_replace_a_newer_one_that_is_held_back() -> None:
+    frames: list[bytes] = []
+    accounts = Accounts()
+    session = Session(frames.append, frames.extend, accounts)
+    session.block()
+    newer, older, other = (
+        text_frame(encode(name, version, version))
+        for name, version in (("/a", START + 3), ("/a", START + 2), ("/b", START + 1))
+    )
+    session.send_many([newer, other, older])
+    assert (session.held, accounts.conflated) == (2, 1)
+    session.unblock()
+    assert frames == [newer, other]

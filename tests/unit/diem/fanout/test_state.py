@@ -67,9 +67,47 @@ def test_an_endpoint_that_another_name_holds_is_not_dropped() -> None:
     state = live_state("p0", "p1")
     state.apply(batch("p0", 2, a=1))
     state.apply(batch("p1", 2, a=1, b=2))
-    assert state.hello("s", ["p0"]) == [b"/b"], "the lost name alone held /b"
+    assert state.hello("s", ["p0"]).dropped == [b"/b"], "the lost name alone held /b"
     assert list(state.retained) == [b"/a"]
     assert "p1" not in state.positions
+
+
+def test_an_endpoint_that_another_name_will_show_stays_as_new_as_it_was() -> None:
+    state = live_state("p0", "p1")
+    state.apply(batch("p1", 2, a=9, b=9))
+    lost = state.hello("s", ["p0"], {b"/a": "p0"}.get)
+    assert lost.dropped == [b"/b"], "no other name brings /b"
+    assert state.apply(batch("p0", 1, a=2)) == {}, "older than what subscribers have got"
+    assert state.apply(batch("p0", 2, a=10)) == {b"/a": b"10"}
+    state.hello("other", ["p0"])
+    assert state.caught_up_with("p0").dropped == [b"/a"], "it is an endpoint of p0 now"
+
+
+def test_what_a_name_brought_before_it_was_lost_is_announced_if_another_name_holds_the_endpoint() -> None:
+    state = live_state("p0", "p1")
+    state.apply(batch("p0", 2, a=1, b=1))
+    state.apply(batch("p1", 2, a=1))
+    state.resume()
+    state.hello("s", ["p0", "p1"])
+    state.apply(batch("p0", 4, a=2, b=2))
+    assert state.apply(batch("p1", 3, a=2)) == {}, "it is known already"
+    lost = state.hello("s", ["p1"])
+    assert lost.grown == {b"/a": b"2"}
+    assert lost.dropped == [b"/b"]
+    assert state.caught_up_with("p1").grown == {}
+    assert state.counts.consumed == state.counts.stale + len(lost.grown) + 2, "each record is accounted for"
+
+
+def test_a_name_that_catches_up_does_not_announce_what_another_name_has_superseded() -> None:
+    state = live_state("p0", "p1")
+    state.resume()
+    state.hello("s", ["p0", "p1"])
+    state.caught_up_with("p1")
+    assert state.apply(batch("p0", 2, a=2, b=2)) == {}
+    assert state.apply(batch("p1", 2, a=3)) == {b"/a": b"3"}
+    assert state.caught_up_with("p0").grown == {b"/b": b"2"}
+    assert state.counts.consumed == 3
+    assert state.counts.stale == 1, "what is announced to nobody"
 
 
 def test_a_name_that_was_not_announced_is_an_error() -> None:

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diem.kafka.topic_specs import MAX_MESSAGE_BYTES
 from diem.protocol import feed_names
 from diem.protocol.partition_map import (
     HEAD_KEY,
     HOT,
+    MAX_UNKNOWN_BYTES,
     START_KEY,
     Entry,
     Head,
@@ -16,8 +18,11 @@ from diem.protocol.partition_map import (
     PartitionMap,
     Phase,
     Standing,
+    acknowledged,
+    encode_ack,
     encode_entry,
     encode_head,
+    unknown_in,
 )
 from diem.protocol.partitions import partition_of
 
@@ -170,3 +175,27 @@ def test_names_of_a_feed_say_what_they_hold() -> None:
     }
     assert feed_names.is_map("diem.partition-map/0")
     assert not feed_names.is_map("diem.updates/0")
+
+
+def test_an_acknowledgement_names_what_nobody_has_published() -> None:
+    assert encode_ack(7) == b'{"epoch":7}'
+    said = encode_ack(7, [b"/a", b"/b"])
+    assert acknowledged(said) == 7
+    assert unknown_in(said) == {b"/a", b"/b"}
+    assert unknown_in(encode_ack(7)) == frozenset()
+
+
+def test_an_acknowledgement_fits_into_the_topic_however_much_is_unknown() -> None:
+    names = [b"/%d/%b" % (number, b"x" * 200) for number in range(2000)]
+    said = encode_ack(7, names)
+    assert MAX_UNKNOWN_BYTES - 300 < len(said) < MAX_MESSAGE_BYTES
+    assert unknown_in(said) == set(names[: len(unknown_in(said))])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, b"", b"{", b"[]", b'{"unknown":["/a"]}', b'{"epoch":"7","unknown":["/a"]}', b'{"epoch":7,"unknown":"/a"}'],
+)
+def test_what_is_no_acknowledgement_names_nothing(value: bytes | None) -> None:
+    assert unknown_in(value) == frozenset()
+    assert unknown_in(b'{"epoch":7,"unknown":["no name",7,"/a"]}') == {b"/a"}

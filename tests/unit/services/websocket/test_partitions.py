@@ -11,19 +11,10 @@ from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate, GateRules
 from diem.process.clock import SystemClock
 from diem.protocol import feed
-from diem.protocol.partition_map import (
-    HEAD_KEY,
-    HOT,
-    START_KEY,
-    Entry,
-    Head,
-    PartitionMap,
-    Phase,
-    encode_entry,
-    encode_head,
-)
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
 from services.websocket.server import Server
+from tests.support.maps import changes_of
 
 V1, V2 = 1_700_000_000_001, 1_700_000_000_002
 MAP = "diem.partition-map/0"
@@ -71,9 +62,7 @@ class Group:
     def mapped(
         self, epoch: int = 0, phase: Phase = Phase.STABLE, entries: dict[bytes, Entry] = ENTRIES, *, told: bool = True
     ) -> None:
-        records = [(START_KEY, b""), *((name, encode_entry(entry)) for name, entry in entries.items())]
-        records.append((HEAD_KEY, encode_head(Head(2, epoch, phase))))
-        changes = [Change(offset, key, 0, 0, value) for offset, (key, value) in enumerate(records)]
+        changes = changes_of(PartitionMap(Head(2, epoch, phase), entries))
         self.server.batch(feed.decode_batch(feed.encode_batch(MAP, len(changes), changes)))
         if told:
             self.server.caught_up(MAP)

@@ -1,0 +1,47 @@
+"""How many subscriptions one connection may hold, alone and in a group of servers."""
+
+import pytest
+from websockets.datastructures import Headers
+
+from diem.fanout.hub import Hub
+from diem.fanout.ownership import Ownership
+from diem.fanout.session import Session
+from diem.links.gate import Gate, gate_rules
+from diem.process.limits import Allowance
+from diem.protocol.messages import MAX_NAMES
+from diem.protocol.partition_map import Head, PartitionMap
+from services.websocket.settings import GROUP_ALLOWANCE, Settings
+
+
+@pytest.mark.parametrize(
+    ("mode", "held"),
+    [("single", 128), ("x", 128), ("all-to-all", 128), ("z-client", 1024), ("z-composite", 1024), ("xz", 1024)],
+)
+def test_a_connection_holds_more_where_endpoints_of_several_servers_may_come_together(mode: str, held: int) -> None:
+    settings = Settings.model_validate({"mode": mode})
+    assert settings.connection_subscriptions == held
+    assert Settings.model_validate({"mode": mode, "subscriptions": 3}).connection_subscriptions == 3 * held // 128
+
+
+def test_what_one_client_had_at_several_servers_is_taken_by_one_and_the_bound_holds() -> None:
+    ownership = Ownership()
+    ownership.take_map(PartitionMap(Head(1, 0)))
+    ownership.take_names(["diem.updates/0"])
+    settings = Settings.model_validate({"mode": "z-client", "subscriptions": 5})
+    hub = Hub(limit=settings.connection_subscriptions, ownership=ownership)
+    session = Session(lambda _: None, lambda _: None, hub.accounts)
+    hub.join(session)
+    before = {f"/{server}/{number}": 0 for server in range(GROUP_ALLOWANCE) for number in range(5)}
+    assert not hub.subscribe(session, before).rejected
+    assert {str(why.code) for why in hub.subscribe(session, {"/more": 0}).rejected.values()} == {"limit"}
+
+
+@pytest.mark.parametrize("mode", ["single", "z-client"])
+def test_a_client_may_ask_twice_for_all_that_a_server_lets_it_hold(mode: str) -> None:
+    settings = Settings.model_validate({"mode": mode})
+    outcome = Gate(gate_rules(settings)).enter("127.0.0.1", Headers(), 0.0)[1]
+    assert isinstance(outcome, Allowance)
+    for _ in range(2):
+        for start in range(0, settings.connection_subscriptions, MAX_NAMES):
+            assert outcome.messages.take(0.0)
+            outcome.charge_names(0.0, min(MAX_NAMES, settings.connection_subscriptions - start))

@@ -15,7 +15,7 @@ from proxy.places import ANSWERED, AWAY, LEFT, Followed
 from proxy.routing import Router
 
 MAX_NAMES: Final = 1000
-"""Endpoints in one request to a server."""
+"""Endpoints in one message to a server, which refuses messages over 1 MiB."""
 MAX_HOPS: Final = 3
 """Hints followed one after the other before an endpoint waits."""
 RETRY_BASE: Final = 0.5
@@ -73,8 +73,8 @@ class Follower:
                 self._followed[name] = Followed(self._route(name, None))
         self._ask(names)
 
-    def unfollow(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """Unsubscribe; returns the servers that have not confirmed it yet, with the ids of the requests."""
+    def unfollow(self, names: Iterable[str]) -> None:
+        """Unsubscribe."""
         leaving: dict[str, list[str]] = {}
         for name in names:
             followed = self._followed.pop(name, None)
@@ -82,8 +82,7 @@ class Follower:
             for url in tuple(followed.places) if followed is not None else ():
                 if self._remove(followed, url) != AWAY:
                     leaving.setdefault(url, []).append(name)
-        asked = [(url, self._servers.drop(url, gone)) for url, gone in leaving.items()]
-        return [(url, request_id) for url, request_id in asked if request_id is not None]
+        self._drop(leaving)
 
     def suspect(self, names: Iterable[str]) -> None:
         """Somebody has waited long enough for these: what has no answer is stale."""
@@ -127,15 +126,16 @@ class Follower:
             if followed is None:
                 continue
             followed.places[url] = ANSWERED
-            followed.hops = followed.attempt = 0
-            followed.due = None
             followed.behind = False
+            if followed.home == url:
+                # The answer of another server says nothing about the home, which may have to be asked again.
+                followed.hops = followed.attempt = 0
+                followed.due = None
             answered[name] = version
             for other in [place for place in followed.places if place != url and followed.home == url]:
                 self._remove(followed, other)
                 dropped.setdefault(other, []).append(name)
-        for other, names in dropped.items():
-            self._servers.drop(other, names)
+        self._drop(dropped)
         if answered:
             self._audience.answered(answered)
             self._judge.look_at(answered)
@@ -205,8 +205,7 @@ class Follower:
                 for other in [place for place in followed.places if place != followed.home]:
                     self._remove(followed, other)
                     dropped.setdefault(other, []).append(name)
-        for url, gone in dropped.items():
-            self._servers.drop(url, gone)
+        self._drop(dropped)
         self._ask(asking)
 
     def _ask(self, names: Iterable[str], *, at: str | None = None) -> None:
@@ -216,14 +215,19 @@ class Follower:
             if url is not None:
                 by_home.setdefault(url, []).append(name)
         for url, asked in by_home.items():
-            for start in range(0, len(asked), MAX_NAMES):
-                part = asked[start : start + MAX_NAMES]
+            for part in _parts(asked):
                 request_id = self._servers.ask(url, {name: self._audience.known(name) for name in part})
                 for name in part:
                     followed = self._followed[name]
                     self.used[url] += url not in followed.places
                     followed.places[url] = AWAY if request_id is None else request_id
         self._judge.look_at(names)
+
+    def _drop(self, leaving: Mapping[str, list[str]]) -> None:
+        """Unsubscribe from endpoints at servers."""
+        for url, names in leaving.items():
+            for part in _parts(names):
+                self._servers.drop(url, part)
 
     def _asked(self, name: str, url: str, request_id: int) -> Followed | None:
         """The endpoint, if this is the newest request for it there."""
@@ -285,3 +289,8 @@ class Follower:
                 followed.home = self._route(name, followed) or followed.home
                 due.append(name)
         self._settle_in(due)
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    """Cut the names of one server into as many messages as they take."""
+    return (names[start : start + MAX_NAMES] for start in range(0, len(names), MAX_NAMES))

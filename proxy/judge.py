@@ -19,7 +19,8 @@ class Judge:
         audience: hears what has become stale or fresh.
         later: the timer.
         now: monotonic seconds.
-        look: called with what is in trouble, twice a second, before it is judged again.
+        look: called with what is in trouble (not served, or to be asked for again), twice a second, before it is
+            judged again.
     """
 
     def __init__(
@@ -50,6 +51,9 @@ class Judge:
                 followed.since = None
                 if followed.due is None:
                     self._troubled.pop(name, None)
+                else:
+                    # Its home has refused it: another server serves it meanwhile.
+                    self._troubled[name] = None
                 if followed.stale:
                     followed.stale = False
                     fresh.append(name)

@@ -21,6 +21,8 @@ class Leavings:
 
     def __init__(self, reply: Callable[[messages.Unsubscribe], None]) -> None:
         self._reply = reply
+        self._asked: dict[tuple[str, int], frozenset[str]] = {}
+        """What servers were asked to unsubscribe and have not confirmed, for a client or because an endpoint moved."""
         self._waiting: dict[tuple[str, int], list[_Leaving]] = {}
 
     def __len__(self) -> int:
@@ -29,21 +31,22 @@ class Leavings:
 
     @property
     def urls(self) -> Collection[str]:
-        """Servers that are to confirm something."""
+        """Servers that are to confirm something for which a client waits."""
         return {url for url, _ in self._waiting}
 
-    def add(self, request: messages.Unsubscribe, asked: Iterable[tuple[str, int]]) -> None:
-        """A client leaves; these servers were asked. Without any, the reply follows at once.
+    def asked(self, url: str, request_id: int, names: Iterable[str]) -> None:
+        """A server was asked to unsubscribe; until it confirms that, updates of these may come from there."""
+        self._asked[url, request_id] = frozenset(names)
 
-        A repeat waits for what the first one waits for: until then updates may follow.
+    def add(self, request: messages.Unsubscribe) -> None:
+        """A client leaves, and the servers were asked. Without anything to confirm, the reply follows at once.
+
+        It waits for all that concerns its endpoints: also for what an earlier request has asked for, and for servers
+        that the endpoints had left before.
         """
-        names = set(request.endpoints)
-        before = {
-            key
-            for key, leavings in self._waiting.items()
-            if any(not names.isdisjoint(leaving.request.endpoints) for leaving in leavings)
-        }
-        leaving = _Leaving(request, before.union(asked))
+        leaving = _Leaving(
+            request, {key for key, names in self._asked.items() if not names.isdisjoint(request.endpoints)}
+        )
         for key in leaving.waiting:
             self._waiting.setdefault(key, []).append(leaving)
         self._look_at(leaving)
@@ -54,14 +57,16 @@ class Leavings:
 
     def lost(self, url: str) -> None:
         """Nothing more comes from this server."""
-        for key in [key for key in self._waiting if key[0] == url]:
+        for key in [key for key in self._asked if key[0] == url]:
             self._done(key)
 
     def clear(self) -> None:
         """The client is gone: nobody is replied to."""
+        self._asked.clear()
         self._waiting.clear()
 
     def _done(self, key: tuple[str, int]) -> None:
+        self._asked.pop(key, None)
         for leaving in self._waiting.pop(key, ()):
             leaving.waiting.discard(key)
             self._look_at(leaving)

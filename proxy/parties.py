@@ -23,8 +23,8 @@ class Servers(Protocol):
         """Ask a server; returns the request's id, from 1. None: there is no open link now, ``opened`` follows."""
         ...
 
-    def drop(self, url: str, names: list[str]) -> int | None:
-        """Tell a server that these are not wanted, if it was asked; the id of the request, None without an open link.
+    def drop(self, url: str, names: list[str]) -> None:
+        """Tell a server that these are not wanted, if there is an open link.
 
         A server that nothing is wanted of any more need not be dialled any more.
         """

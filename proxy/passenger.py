@@ -82,7 +82,8 @@ class Passenger:
             self._wanted.pop(name, None)
         self.requests.cancel(self._client, request.endpoints)
         visits.left(self._session, request.endpoints)
-        self._leavings.add(request, self.follower.unfollow(request.endpoints))
+        self.follower.unfollow(request.endpoints)
+        self._leavings.add(request)
 
     def block(self, *, blocked: bool) -> None:
         """Read from its servers, or not: they conflate meanwhile."""
@@ -113,11 +114,13 @@ class Passenger:
             return None
         return line.link.subscribe(known) if line.link is not None else None
 
-    def drop(self, url: str, names: list[str]) -> int | None:
+    def drop(self, url: str, names: list[str]) -> None:
         """Over the line to a server, if it is open."""
         self._tidy()
         line = self._lines.get(url)
-        return line.link.unsubscribe(names) if line is not None and line.link is not None else None
+        if line is None or line.link is None:
+            return
+        self._leavings.asked(url, line.link.unsubscribe(names), names)
 
     # Audience
 
@@ -130,22 +133,18 @@ class Passenger:
         self.requests.answered(versions)
 
     def stale(self, names: list[str]) -> None:
-        """Tell the client of what it was answered for."""
-        self._say(names, live=False)
+        """Tell the client of what it was answered for; of the rest it hears with the answer."""
+        if told := [name for name in names if name not in self.requests]:
+            say_status(self._client, told, self._clock, live=False)
 
     def fresh(self, names: list[str]) -> None:
-        """Tell the client that it is over."""
-        self._say(names, live=True)
-
-    def _say(self, names: list[str], *, live: bool) -> None:
-        told = [name for name in names if name not in self.requests]
-        if told:
-            say_status(self._client, told, self._clock, live=live)
+        """Tell the client that it is over; also of what it has asked for again, of which it may have been told."""
+        say_status(self._client, names, self._clock, live=True)
 
     def _answer(self, request: Request) -> None:
         ready, rejected = request.take()
         self._client.respond(messages.subscribed(request.id, ready, rejected))
-        visits.joined(self._session, (name for name in ready if name in self._wanted))
+        visits.joined(self._session, {name: version for name, version in ready.items() if name in self._wanted})
         # Nothing is said of what it has left meanwhile.
         stale = [name for name in ready if name in self._wanted and self.follower.is_stale(name)]
         if stale:
@@ -205,3 +204,4 @@ class Passenger:
         needed = self.follower.used.keys() | self._leavings.urls
         for url in self._lines.keys() - needed:
             self._drop_line(self._lines.pop(url))
+            self._leavings.lost(url)

@@ -14,6 +14,8 @@ class Relay(Hub):
     def __init__(self, *, limit: int) -> None:
         super().__init__(limit=limit)
         self._wanted: set[bytes] = set()
+        self._announced: set[bytes] = set()
+        """Of these, those that a server has answered for with a version; its update follows."""
         self.conflated = 0
         """Updates that a later one of the same endpoint came along with."""
 
@@ -25,7 +27,17 @@ class Relay(Hub):
         """Nobody wants it any more."""
         endpoint = name.encode()
         self._wanted.discard(endpoint)
+        self._announced.discard(endpoint)
         self.state.retained.pop(endpoint, None)
+
+    def announce(self, name: str) -> None:
+        """A server has a version of an endpoint."""
+        if (endpoint := name.encode()) in self._wanted:
+            self._announced.add(endpoint)
+
+    def has_version(self, endpoint: bytes) -> bool:
+        """Whether there is an update of an endpoint, here or at its server."""
+        return endpoint in self._announced or super().has_version(endpoint)
 
     def retained(self, name: str) -> int | None:
         """The version that is retained, None without one."""

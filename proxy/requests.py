@@ -20,7 +20,7 @@ MAX_PENDING: Final = 32
 class Request:
     """One ``subscribe``, as far as it has not been answered."""
 
-    __slots__ = ("client", "id", "known", "ready", "rejected", "timers", "waiting")
+    __slots__ = ("client", "id", "known", "ready", "rejected", "resync", "timers", "together", "waiting")
 
     def __init__(self, client: "EdgeConnection", request_id: int, known: Mapping[str, int]) -> None:
         self.client = client
@@ -30,6 +30,10 @@ class Request:
         self.ready: dict[str, int | None] = {}
         self.rejected: dict[str, Refusal] = {}
         self.waiting: set[str] = set()
+        self.resync: set[str] = set()
+        """Names that the client must fetch again, whatever version it is answered."""
+        self.together = False
+        """Whether what is ready waits for the rest."""
         self.timers: list[Handle] = []
 
     def take(self) -> tuple[dict[str, int | None], dict[str, Refusal]]:
@@ -46,7 +50,7 @@ class Requests:
         answer: sends an answer; called as often as parts of a request become ready.
         late: some names have waited too long; called before they are answered with None.
         later: the timer.
-        together: seconds that parts wait for each other.
+        together: seconds that parts wait for each other, from the request on; 0 = never.
     """
 
     def __init__(
@@ -85,7 +89,8 @@ class Requests:
             self._by_name.setdefault(name, {})[request] = None
         request.timers.append(self._later(ANSWER_WITHIN, lambda: self._give_up(request)))
         if self._together:
-            request.timers.append(self._later(self._together, lambda: self._flush(request)))
+            request.together = True
+            request.timers.append(self._later(self._together, lambda: self._separate(request)))
 
     def answered(self, versions: Mapping[str, int | None]) -> None:
         """Servers have answered for these endpoints."""
@@ -97,13 +102,20 @@ class Requests:
                     request.ready[name] = version
                     touched[request] = None
         for request in touched:
-            if not request.waiting or not self._together:
+            if not request.waiting or not request.together:
                 self._flush(request)
+
+    def resync(self, names: Iterable[str]) -> None:
+        """Servers have announced that these must be fetched again; who waits for them is to be told when answered."""
+        for name in names:
+            for request in self._by_name.get(name, ()):
+                request.resync.add(name)
 
     def cancel(self, client: "EdgeConnection", names: Iterable[str]) -> None:
         """A client does not want these after all: what waits for them is answered before that is confirmed."""
         unwanted = set(names)
         for request in list(self._by_client.get(client, ())):
+            request.resync -= unwanted
             for name in unwanted & request.waiting:
                 request.waiting.discard(name)
                 request.ready[name] = None
@@ -131,6 +143,11 @@ class Requests:
             for name in request.ready:
                 self._forget(request, name)
             self._answer(request)
+
+    def _separate(self, request: Request) -> None:
+        """Answer what is ready, and from now on each part as it comes: a server that hangs holds up no other."""
+        request.together = False
+        self._flush(request)
 
     def _give_up(self, request: Request) -> None:
         late = sorted(request.waiting)

@@ -1,5 +1,6 @@
 """Pure: which server to ask for an endpoint, from the last snapshot of the metadata service and the allow-list."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -47,7 +48,10 @@ class Router:
         self.refused = len(group.members) - len(urls)
         self.members = {url: group.members[name] for name, url in urls.items()}
         self._owners = {number: urls[name] for number, name in group.owners.items() if name in urls}
-        self._hints = {hint: url for url, owner in self.members.items() for hint in (owner.public, url)}
+        # A public URL that several members have (the one of a composite) means none of them.
+        count = Counter(owner.public for owner in group.members.values())
+        public = {owner.public: url for url, owner in self.members.items() if count[owner.public] == 1}
+        self._hints = public | {url: url for url in self.members}
 
     def home(self, name: str) -> int | None:
         """The partition of an endpoint, or :data:`HOT`; None before the first snapshot."""
@@ -78,7 +82,7 @@ class Router:
         return min(near or living, key=self._load, default=None)
 
     def hinted(self, url: str | None) -> str | None:
-        """The server that a hint means, public or internal; None unless it is a member of the snapshot."""
+        """The server that a hint means, public or internal; None unless it is exactly one member of the snapshot."""
         return self._hints.get(url) if url is not None else None
 
     def is_hot(self, name: str) -> bool:

@@ -5,6 +5,7 @@ The rules are those of docs/protocol.md section 4; they were model-checked toget
 
 from collections.abc import Iterable, Mapping
 
+from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
@@ -107,7 +108,10 @@ class Shared:
         wanted = {name: request.known[name] for name in ready if name in self.follower}
         answer = self._hub.subscribe(client.session, wanted)
         versions = {name: _newest(answer.endpoints.get(name), version) for name, version in ready.items()}
-        client.respond(messages.subscribed(request.id, versions, {**rejected, **answer.rejected}), answer.replay)
+        resync = [text_frame(messages.resync([name])) for name in wanted if name in request.resync]
+        self._hub.accounts.offered += len(resync)
+        reply = messages.subscribed(request.id, versions, {**rejected, **answer.rejected})
+        client.respond(reply, [*answer.replay, *resync])
         stale = [name for name in wanted if self.follower.is_stale(name)]
         if stale:
             say_status(client, stale, self._clock, live=False)
@@ -135,6 +139,9 @@ class Shared:
 
     def answered(self, versions: Mapping[str, int | None]) -> None:
         """Answer who waited for these."""
+        for name, version in versions.items():
+            if version is not None:
+                self._hub.announce(name)
         self._requests.answered(versions)
 
     def stale(self, names: list[str]) -> None:
@@ -167,6 +174,7 @@ class Shared:
     def heard(self, url: str, message: said.Said) -> None:
         """Whatever else a server says."""
         if isinstance(message, said.Resync):
+            self._requests.resync(message.endpoints)
             self._hub.resync([name.encode() for name in message.endpoints])
         else:
             follow_up(self.follower, url, message)

@@ -47,10 +47,11 @@ class Standing:
         link = self._kept.get(url)
         return link.subscribe(known) if link is not None else None
 
-    def drop(self, url: str, names: list[str]) -> int | None:
+    def drop(self, url: str, names: list[str]) -> None:
         """Over the link to a server, if it is open."""
         link = self._kept.get(url)
-        return link.unsubscribe(names) if link is not None else None
+        if link is not None:
+            link.unsubscribe(names)
 
     async def run(self) -> None:
         """Watch over the links until cancelled."""

@@ -1,17 +1,17 @@
 """Records what a client of passthrough mode is subscribed to: no hub of this process registers it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from diem.fanout.session import Session
 
 
-def joined(session: Session, names: Iterable[str]) -> None:
-    """The client was answered for these; where nothing is recorded, nothing is kept."""
+def joined(session: Session, versions: Mapping[str, int | None]) -> None:
+    """The client was answered with these; where nothing is recorded, nothing is kept."""
     if session.visit is not None:
-        named = [name.encode() for name in names]
+        named = {name.encode(): version for name, version in versions.items()}
         if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
             session.endpoints.update(dict.fromkeys(new))
-            session.visit.subscribed(new)
+            session.visit.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
 
 
 def left(session: Session, names: Iterable[str]) -> None:

@@ -19,12 +19,13 @@ from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.protocol import assignment, feed
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
-from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, PartitionMap, encode_entry, encode_head
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
 from diem.protocol.update import Change, encode
 from proxy import main as proxy
 from proxy.settings import Settings as ProxySettings
 from services.websocket import main as websocket
 from services.websocket.settings import Settings as ServerSettings
+from tests.support.maps import changes_of
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import START, Client
@@ -78,10 +79,7 @@ class Bridge:
         connection.send_text(feed.encode(feed.CaughtUp(name)))
 
     def send_map(self, connection: InternalConnection) -> None:
-        map_ = self.group.map
-        records = [(START_KEY, b""), *((key, encode_entry(entry)) for key, entry in map_.entries.items())]
-        records.append((HEAD_KEY, encode_head(map_.head)))
-        changes = [Change(number, key, 0, 0, value) for number, (key, value) in enumerate(records, 1)]
+        changes = changes_of(self.group.map)
         connection.send_binary(feed.encode_batch(MAP, len(changes), changes))
 
     def assign(self, partitions: set[int]) -> None:

@@ -16,6 +16,7 @@ from proxy import said
 from proxy.frames import BadFrame
 from proxy.line import MAX_DIALLING, Dialler, Line
 from proxy.upstream import Upstream
+from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
 HUNG, WELL = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
@@ -92,7 +93,7 @@ async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pyte
     for _ in range(MAX_DIALLING + 10):
         Line(HUNG, dialler, Nobody()).start()
     Line(WELL, dialler, Nobody()).start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while WELL not in dialled:
             await asyncio.sleep(0.01)
     assert dialled.count(HUNG) == MAX_DIALLING

@@ -190,6 +190,62 @@ def test_unsubscribed_twice_is_confirmed_when_nothing_can_follow_any_more(ride: 
     assert [(message["type"], message["id"]) for message in ride.told] == [("unsubscribed", 8), ("unsubscribed", 9)]
 
 
+def test_unsubscribed_waits_for_a_server_that_the_endpoint_had_left_before(ride: Ride) -> None:
+    """Its answer may still be on its way, and an update behind it."""
+    ride.subscribe(7, A=0)
+    old = ride.open(A)
+    ride.world.assigned[0] = ride.urls[B]
+    ride.world.tell()
+    ride.passenger.follower.rerouted()
+    new = ride.open(B)
+    ride.hears(B, messages.subscribed(1, {A: START}, {}))
+    assert old.asked[-1] == ("unsubscribe", [A])
+    ride.unsubscribe(8, A)
+    assert new.asked[-1] == ("unsubscribe", [A])
+    ride.hears(B, messages.unsubscribed(2, [A]))
+    assert [m["type"] for m in ride.told] == ["subscribed"]
+    ride.hears(A, messages.subscribed(1, {A: START}, {}))
+    ride.hears(A, messages.unsubscribed(2, [A]))
+    assert [m["type"] for m in ride.told] == ["subscribed", "unsubscribed"]
+
+
+def test_unsubscribed_does_not_wait_for_a_link_that_nothing_needs_any_more(ride: Ride) -> None:
+    """A server that the endpoint had left does not confirm; its link is closed after the grace."""
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.world.assigned[0] = ride.urls[B]
+    ride.world.tell()
+    ride.passenger.follower.rerouted()
+    ride.open(B)
+    ride.hears(B, messages.subscribed(1, {A: START}, {}))
+    ride.timers.advance(GRACE + 1)
+    assert ride.lines[ride.urls[A]].stopped
+    ride.unsubscribe(8, A)
+    ride.hears(B, messages.unsubscribed(2, [A]))
+    assert [m["type"] for m in ride.told] == ["subscribed", "unsubscribed"]
+
+
+def test_what_is_fresh_again_is_told_also_while_the_client_has_asked_for_it_again(ride: Ride) -> None:
+    ride.subscribe(7, A=0)
+    ride.open(A)
+    ride.hears(A, messages.subscribed(1, {A: None}, {}))
+    ride.world.assigned[0] = ride.urls[B]
+    ride.world.tell()
+    ride.passenger.follower.rerouted()
+    ride.hears(A, messages.status(live=False, since="-"))
+    ride.subscribe(8, A=0)
+    # The new home has not answered; the old server is current again meanwhile.
+    ride.hears(A, messages.status(live=True, since="-"))
+    ride.open(B)
+    ride.hears(B, messages.subscribed(1, {A: None}, {}))
+    assert [(m["type"], m.get("live")) for m in ride.told] == [
+        ("subscribed", None),
+        ("status", False),
+        ("status", True),
+        ("subscribed", None),
+    ]
+
+
 def test_a_link_is_closed_also_when_its_server_was_slow_to_confirm(ride: Ride) -> None:
     ride.subscribe(7, A=0)
     ride.open(A)

@@ -64,7 +64,7 @@ def test_an_older_map_of_another_service_moves_nobody_back(told: Told) -> None:
     old, new = told.world.servers
     assert told.tell(7)
     assert told.place() == new
-    client = Client(told.world, 1)
+    client = Client(told.world)
     client.subscribe(MOVED)
     assert not told.tell(0)
     assert (told.place(), told.epoch) == (new, 7)

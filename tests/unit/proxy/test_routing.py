@@ -76,6 +76,27 @@ def test_hints_are_followed_to_members_only() -> None:
     assert routes.hinted(None) is None
 
 
+def test_a_hint_that_several_members_share_means_none_of_them() -> None:
+    """The members of a composite have one public URL, which is the composite's own."""
+    routes, _ = router()
+    shared = [owner._replace(public="ws://127.0.0.1:8601/ws") for owner in (A, B)]
+    routes.take(snapshot(*shared))
+    assert routes.hinted("ws://127.0.0.1:8601/ws") is None
+    assert [routes.hinted(owner.internal) for owner in shared] == [A.internal, B.internal]
+
+
+def test_a_hint_that_a_member_shares_with_one_outside_of_the_allow_list_means_neither() -> None:
+    routes, _ = router()
+    routes.take(snapshot(A, FOREIGN._replace(public=A.public)))
+    assert routes.hinted(A.public) is None
+
+
+def test_a_hint_at_an_internal_url_means_that_server_whatever_others_call_themselves() -> None:
+    routes, _ = router()
+    routes.take(snapshot(A, B._replace(public=A.internal)))
+    assert routes.hinted(A.internal) == A.internal
+
+
 def test_a_group_that_nobody_knows_stays_as_it_was() -> None:
     routes, _ = router()
     routes.take(snapshot(A, B))

@@ -5,7 +5,7 @@ import pytest
 from diem.fanout.frames import text_frame
 from diem.protocol import messages
 from diem.protocol.update import encode
-from proxy.follower import MAX_HOPS
+from proxy.follower import MAX_HOPS, MAX_NAMES
 from proxy.requests import MAX_PENDING
 from tests.unit.proxy.world import START, Client, Server, World, name_of
 
@@ -278,3 +278,135 @@ def test_a_late_answer_of_the_old_owner_does_not_drop_the_new_one(world: World) 
     run(new)
     run(old)
     assert (old.subscribed, new.subscribed) == (set(), {A})
+
+
+def other_than(world: World, server: Server) -> Server:
+    return next(each for each in world.servers.values() if each is not server)
+
+
+@pytest.mark.parametrize("hinted", [False, True], ids=["without hints", "with a hint at the home itself"])
+def test_a_home_that_refuses_is_asked_again_after_the_old_server_has_answered(world: World, *, hinted: bool) -> None:
+    """The answer of a server that is not the home any more says nothing about the home."""
+    world.put(A)
+    client, old = world.client(), world.server_of(A)
+    new = other_than(world, old)
+    client.subscribe(A)
+    world.assigned[0] = new.url
+    world.tell()
+    # The new home has not been told yet that the partition is its own.
+    new.hint = new.owner.public if hinted else "ws://192.0.2.1:1/ws"
+    new.serve()
+    new.deliver()
+    run(old)
+    assert client.said("subscribed")
+    old.lose(0)
+    run(old)
+    new.partitions.add(0)
+    world.put(A)
+    world.settle()
+    assert new.subscribed == {A}
+    assert client.held[A] == world.latest[A]
+    assert A not in client.affected
+
+
+def test_a_home_that_refuses_is_asked_again_while_the_old_server_goes_on_serving(world: World) -> None:
+    client, old = world.client(), world.server_of(A)
+    new = other_than(world, old)
+    client.subscribe(A)
+    run(old)
+    world.assigned[0] = new.url
+    world.tell()
+    new.hint = "ws://192.0.2.1:1/ws"
+    run(new)
+    new.partitions.add(0)
+    world.settle()
+    assert new.subscribed == {A}
+    assert old.subscribed == set()
+    assert not client.said("status")
+
+
+def test_a_message_to_a_server_has_a_bounded_number_of_names(world: World) -> None:
+    names = [f"/many/{n}" for n in range(3 * MAX_NAMES)]
+    follower, old = world.shared.follower, world.server_of(A)
+    new = other_than(world, old)
+    world.assign(1, old.url)
+    world.tell()
+    follower.follow(names)
+    assert [len(asked) for _, _, asked in old.asked] == [MAX_NAMES] * 3
+    run(old)
+    for partition in (0, 1):
+        world.assigned[partition] = new.url
+        new.partitions.add(partition)
+    world.tell()
+    # Back at once, before the answers of the new home.
+    for partition in (0, 1):
+        world.assigned[partition] = old.url
+    world.tell()
+    assert [(kind, len(asked)) for kind, _, asked in list(new.asked)[3:]] == [("unsubscribe", MAX_NAMES)] * 3
+    follower.unfollow(names)
+    assert [(kind, len(asked)) for kind, _, asked in old.asked] == [("unsubscribe", MAX_NAMES)] * 3
+
+
+def test_what_is_answered_after_the_first_part_does_not_wait_for_servers_that_hang(world: World) -> None:
+    world.put(A)
+    client = world.client()
+    client.subscribe(A, B)
+    world.timers.advance(0.2)
+    assert not client.heard
+    run(world.server_of(A))
+    assert types(client) == ["subscribed", "update"]
+    world.put(A)
+    run(world.server_of(A))
+    assert client.held[A] == world.latest[A]
+
+
+def test_a_resync_reaches_a_client_that_was_not_answered_yet(world: World) -> None:
+    """The server has registered the proxy: what it announces from then on concerns whoever waits for an answer."""
+    world.put(A)
+    client, registered, server = world.client(), world.client(), world.server_of(A)
+    registered.subscribe(A)
+    run(server)
+    client.subscribe(A, B)
+    server.sent.append(text_frame(messages.resync([A])))
+    server.deliver()
+    assert types(registered)[-1] == "resync"
+    assert not client.heard
+    run(world.server_of(B))
+    assert types(client) == ["subscribed", "update", "resync"]
+    assert client.heard[-1]["endpoints"] == [A]
+
+
+def test_a_resync_reaches_a_client_whose_server_has_not_answered_yet(world: World) -> None:
+    client, server = world.client(), world.server_of(A)
+    client.subscribe(A)
+    server.sent.append(text_frame(messages.resync([A])))
+    server.deliver()
+    run(server)
+    assert types(client) == ["subscribed", "resync"]
+
+
+def test_a_resync_is_not_sent_for_what_the_client_has_left_before_its_answer(world: World) -> None:
+    client, server = world.client(), world.server_of(A)
+    client.subscribe(A)
+    server.serve()
+    server.sent.appendleft(text_frame(messages.resync([A])))
+    server.deliver()
+    client.unsubscribe(A)
+    run(server)
+    assert not client.said("resync")
+
+
+def test_an_update_and_a_resync_of_one_endpoint_both_count(world: World) -> None:
+    """Whoever is subscribed hears of both; the version is retained for who comes later."""
+    world.put(A)
+    early, late, server = world.client(), world.client(), world.server_of(A)
+    early.subscribe(A)
+    run(server)
+    late.held[A] = world.latest[A]
+    world.put(A)
+    server.sent.append(text_frame(messages.resync([A])))
+    server.deliver(2)
+    assert types(early)[-2:] == ["update", "resync"]
+    late.subscribe(A)
+    assert late.heard[0]["endpoints"] == {A: world.latest[A]}
+    assert types(late) == ["subscribed", "update"]

@@ -9,6 +9,7 @@ from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
 from proxy.watch import SUBPROTOCOL, Watch
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -79,7 +80,7 @@ async def watching(*services: Service) -> AsyncIterator[list[int]]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import orjson
 
 from diem.fanout.frames import text_frame
+from diem.fanout.hub import Hub
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
@@ -20,6 +21,7 @@ from diem.protocol.update import encode
 from proxy import said
 from proxy.allowed import Allowed
 from proxy.frames import Run, Splitter, frames_of
+from proxy.passthrough import Passthrough
 from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.shared import Shared
@@ -82,12 +84,24 @@ class Timer:
         self._cancelled.append(True)
 
 
+class Surroundings(Protocol):
+    """What a client has to do with."""
+
+    latest: dict[str, int]
+    """Endpoint -> its version at the source."""
+
+    @property
+    def hub(self) -> Hub: ...
+
+    @property
+    def shared(self) -> Shared | Passthrough: ...
+
+
 class Client:
     """An unmodified client: as ``EdgeConnection`` as far as a service sees of it, and the SDK's rules."""
 
-    def __init__(self, world: "World", number: int) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
-        self.number = number
         self.session = Session(self._write, self._writelines, world.hub.accounts)
         self.held: dict[str, int] = {}
         """The version of the data that it holds: it fetches what it is told of at once."""
@@ -239,7 +253,7 @@ class World:
             self.servers[url].partitions.add(partition)
 
     def client(self) -> Client:
-        return Client(self, len(self.hub.sessions))
+        return Client(self)
 
     def server_of(self, name: str) -> Server:
         return self.servers[self.assigned[partition_of(name.encode(), PARTITIONS)]]
@@ -308,8 +322,8 @@ class World:
     def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
         return self._request(url, "subscribe", dict(known))
 
-    def drop(self, url: str, names: list[str]) -> int | None:
-        return self._request(url, "unsubscribe", dict.fromkeys(names))
+    def drop(self, url: str, names: list[str]) -> None:
+        self._request(url, "unsubscribe", dict.fromkeys(names))
 
     def _request(self, url: str, kind: str, known: dict[str, int | None]) -> int | None:
         server = self.servers[url]
@@ -320,7 +334,7 @@ class World:
         return self.version_of_request
 
 
-def name_of(partition: int, number: int = 0) -> str:
+def name_of(partition: int, number: int = 0, partitions: int = PARTITIONS) -> str:
     """An endpoint of a partition."""
-    found = [f"/e/{n}" for n in range(100) if partition_of(f"/e/{n}".encode(), PARTITIONS) == partition]
+    found = [f"/e/{n}" for n in range(100) if partition_of(f"/e/{n}".encode(), partitions) == partition]
     return found[number]

@@ -62,6 +62,7 @@ class Client(ABC):
         for name in names:
             self._forget(name)
             self._events.drop(("update", name))
+            self._events.drop(("status", name))
         self._release(list(names))
 
     def known(self, name: str) -> int | None:

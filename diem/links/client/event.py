@@ -18,6 +18,7 @@ class Event:
     """Of an update: its version. Of ``subscribed``: the retained version, None = none yet."""
     gone: bool = False
     live: bool | None = None
+    """Of ``status``: whether changes arrive as they happen."""
     code: int | None = None
     """Of ``closed``: the close code, None when there was no connection."""
     message: str = ""

@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from operator import index
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
+from diem.links.client.pace import Pace
+from diem.links.client.retry_after import retry_after_s
 from diem.links.client.timing import Timing
 from diem.links.client.wanted import Wanted
 from diem.process.backoff import Outage, full_jitter
@@ -21,6 +24,8 @@ from diem.protocol.traffic import with_client
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
 _MAX_WINDOW: Final = 600.0
+_PASSING: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
+"""Errors of a whole request that say nothing about its names: it is too much just now."""
 CLOSE_WITHIN_S: Final = 2.0
 """A server that hangs is not waited for when a connection is closed."""
 
@@ -35,6 +40,12 @@ def new_identity() -> str:
 
 class NothingToDial(DiemError):
     """There is nowhere to connect to now."""
+
+    retriable = True
+
+
+class _OutOfStepError(DiemError):
+    """The server's set of subscriptions is not known any more: a new connection begins with none."""
 
     retriable = True
 
@@ -67,9 +78,26 @@ class Line:
     """One connection. ``want`` and ``release`` take effect now, or when there is a connection."""
 
     def __init__(
-        self, find: Find, hearing: Hearing, origin: str | None, timing: Timing, identity: str | None = None
+        self,
+        find: Find,
+        hearing: Hearing,
+        origin: str | None,
+        timing: Timing,
+        *,
+        identity: str | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._find = find
+        self._pace = pace or Pace()
+        self._server = ""
+        """What the server calls itself."""
+        self._subscriptions = 0
+        """How many it allows."""
+        self._welcomed = asyncio.Event()
+        self._refusals = 0
+        """Requests that failed for the moment, since one was answered."""
+        self._not_before = 0.0
+        """Nothing is asked for before this time."""
         self._identity = identity or new_identity()
         self._hearing = hearing
         self._origin = origin
@@ -100,12 +128,22 @@ class Line:
         loop = asyncio.get_running_loop()
         outage = Outage(loop.time(), self._timing.held_after)
         while True:
-            began, close = loop.time(), None
+            began, close, at_least_s = loop.time(), None, 0.0
             try:
                 await self._stay()
             except ConnectionClosed as error:
                 close = error.rcvd or error.sent
-            except (OSError, InvalidHandshake, TimeoutError, NothingToDial, InvalidURI, UnicodeError):
+            except InvalidStatus as error:
+                at_least_s = retry_after_s(error.response.headers.get("Retry-After"))
+            except (
+                OSError,
+                InvalidHandshake,
+                TimeoutError,
+                NothingToDial,
+                _OutOfStepError,
+                InvalidURI,
+                UnicodeError,
+            ):
                 # The last two: a URL that others named, and nobody can dial.
                 pass
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
@@ -123,7 +161,7 @@ class Line:
                 return
             if now - began > self._timing.stable_after:
                 self._failures = 0
-            await self._wait(code, reason, outage.seconds(now))
+            await self._wait(code, reason, outage.seconds(now), at_least_s)
 
     def hurry(self) -> bool:
         """Forget the failures and dial soon, if the next attempt is waited for; give whether it is.
@@ -137,7 +175,10 @@ class Line:
         self._pause.reschedule(min(soon, self._pause.when() or soon))
         return True
 
-    async def _wait(self, code: int | None, reason: str, gone_s: float) -> None:
+    async def _wait(self, code: int | None, reason: str, gone_s: float, at_least_s: float) -> None:
+        """Wait for the next attempt: at least `at_least_s`, which an HTTP server has asked for, and a random delay."""
+        if code == codes.Close.RATE:
+            self._pace.drain(self._server, self._subscriptions, asyncio.get_running_loop().time())
         asked = _RETRY.search(reason)
         if asked:
             delay = full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
@@ -146,8 +187,8 @@ class Line:
         is_restart = code == codes.Close.RESTART
         self._failures += not is_restart  # that was meant to be
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay) as pause:
-                self._pause = pause if is_restart or not asked else None
+            async with asyncio.timeout(at_least_s + delay) as pause:
+                self._pause = pause if is_restart or not (asked or at_least_s) else None
                 await asyncio.Event().wait()
         self._pause = None
 
@@ -163,6 +204,7 @@ class Line:
             close_timeout=CLOSE_WITHIN_S,
         ) as connection:
             self._wanted.begin()
+            self._welcomed.clear()
             self._work.set()
             self.is_open = True
             self._hearing.opened(self, url)
@@ -181,15 +223,59 @@ class Line:
                 await asyncio.wait([writer])
 
     async def _write(self, connection: ClientConnection) -> None:
+        """Send what is missing, within the server's rate: what piles up meanwhile goes out as one message."""
+        loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionClosed):
+            await self._welcomed.wait()
             while True:
                 await self._work.wait()
-                self._work.clear()
-                while (message := self._wanted.next(self._hearing.known)) is not None:
-                    await connection.send(orjson.dumps(message), text=True)
+                now = loop.time()
+                wait_s = max(self._pace.wait(self._server, self._subscriptions, now), self._not_before - now)
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                    continue
+                message = self._wanted.next(self._hearing.known)
+                if message is None:
+                    self._work.clear()
+                    continue
+                self._pace.charge(self._server, len(message["endpoints"]), now)
+                await connection.send(orjson.dumps(message), text=True)
 
     def _take(self, message: dict[str, Any]) -> None:
-        if message.get("type") == "subscribed":
-            refused = self._wanted.refused(message["id"], message.get("rejected", {}))
-            message = {**message, "rejected": refused}
+        match message.get("type"):
+            case "welcome":
+                self._server = str(message.get("server", ""))
+                self._subscriptions = index(message.get("limits", {}).get("subscriptions", 0))
+                self._welcomed.set()
+            case "subscribed":
+                self._refusals = 0
+                message = self._answer(message["id"], message["endpoints"], message.get("rejected", {}))
+            case "error" if message.get("id") is not None:
+                self._failed(message["id"], message["code"], message["message"])
         self._hearing.heard(self, message)
+
+    def _answer(self, number: int, registered: dict[str, int | None], rejected: dict[str, Any]) -> dict[str, Any]:
+        """Return a ``subscribed`` with what counts of it."""
+        return {
+            "type": "subscribed",
+            "id": number,
+            # First, because what is refused is not wanted any more.
+            "endpoints": self._wanted.confirmed(number, registered),
+            "rejected": self._wanted.refused(number, rejected),
+        }
+
+    def _failed(self, number: int, code: str, text: str) -> None:
+        """Ask again for what a request as a whole did not register, after a delay, or have it rejected."""
+        names = self._wanted.asked_with(number)
+        if not names:
+            raise _OutOfStepError(code)  # it was to unsubscribe
+        if code not in _PASSING:
+            self._hearing.heard(
+                self, self._answer(number, {}, {name: {"code": code, "message": text} for name in names})
+            )
+            return
+        self._wanted.failed(number)
+        delay_s = full_jitter(self._refusals, self._timing.base, self._timing.cap)
+        self._not_before = asyncio.get_running_loop().time() + delay_s
+        self._refusals += 1
+        self._work.set()

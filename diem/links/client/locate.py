@@ -10,6 +10,7 @@ import httpx
 
 from diem.errors import DiemError
 from diem.links.client.located import Located
+from diem.links.client.retry_after import retry_after_s
 from diem.links.epochs import Epochs
 from diem.process.listeners import is_loopback
 
@@ -77,7 +78,7 @@ class Locator:
         try:
             reply = await http.post(self._bases[self._next] + "/locate", json=question, headers=self._headers)
             if reply.status_code != 200:
-                raise NotLocated(f"HTTP {reply.status_code}", _seconds(reply.headers.get("Retry-After")))
+                raise NotLocated(f"HTTP {reply.status_code}", retry_after_s(reply.headers.get("Retry-After")))
             answer = self._read(reply.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._turn()
@@ -107,7 +108,3 @@ class Locator:
     def _is_older(self, epoch: object) -> bool:
         now = asyncio.get_running_loop().time()
         return isinstance(epoch, int) and not self._epochs.admits(epoch, now)
-
-
-def _seconds(header: str | None) -> float:
-    return min(float(header), 300.0) if header and header.isdigit() else 0.0

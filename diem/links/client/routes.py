@@ -26,6 +26,10 @@ class _Route:
     settled_at: float = math.inf
     old: str | None = None
     """Where it is subscribed still, until the server at ``url`` has answered."""
+    old_serves: bool = False
+    """Whether ``old`` was left by our own choice: it has given nothing away."""
+    was_settled: bool = False
+    """Whether any server has ever answered."""
     hops: int = 0
     asking: bool = False
     """Its question is under way, and nothing has overtaken it."""
@@ -69,6 +73,10 @@ class Routes:
     def is_settled(self, name: str) -> bool:
         """Whether its server has answered, and has not sent it on since."""
         return self._routes[name].settled
+
+    def was_settled(self, name: str) -> bool:
+        """Whether any server has ever answered for it."""
+        return self._routes[name].was_settled
 
     def uses(self, url: str) -> bool:
         """Whether any endpoint is at this server, or not gone from it yet."""
@@ -118,7 +126,7 @@ class Routes:
         for name in names:
             route = self._routes.get(name)
             if route and route.url == url and not route.settled:
-                route.settled, route.settled_at = True, now
+                route.settled, route.settled_at, route.was_settled = True, now, True
                 steps += _leave_old(name, route)
         return steps
 
@@ -127,10 +135,14 @@ class Routes:
         steps: list[Step] = []
         for name in names:
             route = self._routes.get(name)
-            if route is None or route.url != url:
+            if route is None:
+                continue
+            if route.old == url:
+                route.old_serves = False
+            if route.url != url:
                 continue
             if route.settled:
-                route.old, route.url, route.settled = url, None, False
+                route.old, route.old_serves, route.url, route.settled = url, False, None, False
                 steps += self._hop(name, route, owner, url, now)
             else:
                 steps += self.not_owner(url, name, owner, now)
@@ -145,6 +157,18 @@ class Routes:
             return _leave_old(name, route)
         route.url, route.settled = None, False
         return [Step("leave", name, url), *self._hop(name, route, owner, url, now)]
+
+    def over_limit(self, url: str, name: str, now: float) -> list[Step]:
+        """The server has no room for it: it stays where it still is, and is located again after a delay."""
+        route = self._routes.get(name)
+        if route is None or route.url != url:
+            return []
+        route.url = route.old if route.old_serves else None
+        route.settled = route.url is not None
+        if route.settled:
+            route.old = None
+        self._delay(route, max(route.hops, MAX_HOPS) + 1, now)
+        return [Step("leave", name, url)]
 
     def lost(self, url: str) -> list[Step]:
         """The connection is gone, and all that was registered on it."""
@@ -177,7 +201,7 @@ class Routes:
     def _join(self, name: str, route: _Route, url: str) -> list[Step]:
         steps = [Step("join", name, url)]
         if route.settled:
-            route.old = route.url
+            route.old, route.old_serves = route.url, True
         elif route.url is not None:
             steps.append(Step("leave", name, route.url))
         if route.old == url:

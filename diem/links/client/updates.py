@@ -11,11 +11,17 @@ from diem.links.client.timing import Timing
 
 
 class UpdatesClient(Client):
-    """One connection to one of ``urls``, kept up until the block is left."""
+    """One connection to one of ``urls``, kept up until the block is left.
+
+    A ``status`` event is about the connection, or about an endpoint for which the server spoke apart: an endpoint is
+    live while the last of both say so.
+    """
 
     def __init__(self, urls: str | Sequence[str], *, origin: str | None = None, timing: Timing | None = None) -> None:
         super().__init__()
         self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._stale: dict[str, None] = {}
+        """Subscribed endpoints that were last said not to be live."""
         self._line = Line(self._find, self, origin, timing or Timing())
 
     async def _run(self) -> None:
@@ -29,6 +35,10 @@ class UpdatesClient(Client):
 
     def _release(self, names: Sequence[str]) -> None:
         self._line.release(names)
+
+    def _forget(self, name: str) -> None:
+        super()._forget(name)
+        self._stale.pop(name, None)
 
     # Hearing
 
@@ -52,5 +62,18 @@ class UpdatesClient(Client):
                 for name, why in message["rejected"].items():
                     self._reject(name, why)
             case "status":
-                for name in message.get("endpoints") or [None]:
-                    self._say(Event("status", name, live=message["live"]))
+                self._status(message.get("endpoints"), live=message["live"])
+
+    def _status(self, part: Sequence[str] | None, *, live: bool) -> None:
+        """Take a status: without ``part`` it speaks for all, also for endpoints that an earlier one named."""
+        if part is None:
+            self._say(Event("status", live=live))
+            part = list(self._stale) if live else []
+        for name in part:
+            if name not in self._known:
+                continue
+            if live:
+                self._stale.pop(name, None)
+            else:
+                self._stale[name] = None
+            self._say(Event("status", name, live=live))

@@ -51,13 +51,32 @@ class Wanted:
         self._renewed.difference_update(missing)
         return {"type": "subscribe", "id": number, "endpoints": {name: known(name) for name in missing}}
 
+    def confirmed(self, request_id: int, registered: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return those of the registered names that count: the request is the latest for them, and they are wanted."""
+        return {n: version for n, version in registered.items() if self._is_answer(request_id, n)}
+
     def refused(self, request_id: int, rejected: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the names that a server has refused that count; they are wanted no more.
 
         Only the answer to the latest request for a name says anything about it.
         """
-        found = {n: why for n, why in rejected.items() if self._asked.get(n) == request_id and n in self._wanted}
+        found = {n: why for n, why in rejected.items() if self._is_answer(request_id, n)}
         for name in found:
             del self._asked[name]
         self.release(found)
         return found
+
+    def asked_with(self, request_id: int) -> list[str]:
+        """Return the names whose latest request this is: an ``error`` leaves them unregistered."""
+        return [name for name, number in self._asked.items() if number == request_id]
+
+    def failed(self, request_id: int) -> None:
+        """Ask again for the names of a request that registered nothing.
+
+        They still count as asked for, since a request before that one may have registered them: what is given up
+        meanwhile is unsubscribed.
+        """
+        self._renewed.update(name for name in self.asked_with(request_id) if name in self._wanted)
+
+    def _is_answer(self, request_id: int, name: str) -> bool:
+        return self._asked.get(name) == request_id and name in self._wanted

@@ -15,6 +15,7 @@ from diem.links.client import Client, Event, Timing
 PATIENCE_S = 10.0
 QUICK = Timing(base=0.02, cap=0.2, doubt_after=0.1, empty_after=0.05, stays_after=5.0, patience=0.2)
 PROTOCOL = Subprotocol("diem.v1.json")
+LIMIT = "limit"
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -25,7 +26,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 class FakeServer:
-    """Takes what it is asked for; ``refuse`` says what it refuses with ``not_owner``, and which owner it names."""
+    """Takes what it is asked for; ``refuse`` says what it refuses, and with which owner it names, or ``LIMIT``."""
 
     def __init__(self) -> None:
         self.refuse: dict[str, str | None] = {}
@@ -36,6 +37,8 @@ class FakeServer:
         self.live = True
         self.mute = False
         """Requests are heard, and not answered."""
+        self.errors: list[str] = []
+        """Codes of the errors with which the next requests are answered, as a whole."""
         self.connections: set[ServerConnection] = set()
         self.dials = 0
         self.port = 0
@@ -84,7 +87,8 @@ class FakeServer:
         self.connections.add(connection)
         self.held.clear()
         try:
-            await connection.send('{"type":"welcome","session":"s","server":"fake","mode":"z-client"}')
+            welcome = {"type": "welcome", "session": "s", "server": f"fake-{self.port}", "mode": "z-client"}
+            await connection.send(orjson.dumps(welcome).decode())
             await connection.send(orjson.dumps({"type": "status", "live": self.live, "since": "t"}).decode())
             async for data in connection:
                 answer = orjson.dumps(self._answer(orjson.loads(data))).decode()
@@ -99,6 +103,8 @@ class FakeServer:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         kind, number, names = request["type"], request["id"], request["endpoints"]
         self.heard.append((kind, names))
+        if self.errors:
+            return {"type": "error", "id": number, "code": self.errors.pop(0), "message": "m"}
         if kind == "unsubscribe":
             self.held -= set(names)
             return {"type": "unsubscribed", "id": number, "endpoints": names}
@@ -108,7 +114,9 @@ class FakeServer:
         answer["endpoints"] = {name: None for name in names if name not in refused}
         if refused:
             answer["rejected"] = {
-                name: {"code": "not_owner", "message": "m"} | ({"owner": owner} if owner else {})
+                name: {"code": LIMIT, "message": "m"}
+                if owner == LIMIT
+                else {"code": "not_owner", "message": "m"} | ({"owner": owner} if owner else {})
                 for name, owner in refused.items()
             }
         return answer

@@ -61,6 +61,9 @@ async def test_an_answer_is_read_without_what_is_not_believed() -> None:
     [
         (httpx.Response(503, headers={"Retry-After": "7"}), 7.0),
         (httpx.Response(503, headers={"Retry-After": "99999"}), 300.0),
+        (httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}), 300.0),
+        (httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), 0.0),
+        (httpx.Response(503, headers={"Retry-After": "soon"}), 0.0),
         (httpx.Response(500), 0.0),
         (httpx.Response(200, text="<html>"), 0.0),
         (httpx.Response(200, json=[]), 0.0),

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from diem.links.client import PartitionedClient, Timing
-from tests.unit.diem.links.client.fakes import QUICK, Deployment, Seen, deployed, eventually, seeing
+from tests.support.patience import PATIENCE_S
+from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, eventually, seeing
 
 LONG_OUT = replace(QUICK, held_after=1000.0)
 """No connection ends the outage that began with the client: it is longer than any window once the cap has passed."""
@@ -97,6 +98,40 @@ async def test_while_the_new_owner_does_not_answer_the_old_one_is_kept(system: D
         await system.a.update("/a", 5)
         await eventually(lambda: seen.versions("/a") == [5])
         assert seen.live("/a") is False
+
+
+async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_while_it_delivers(
+    system: Deployment,
+) -> None:
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/a", "/b")
+        system.own(a=system.b)
+        system.b.refuse["/a"] = LIMIT
+        await system.a.moved(["/a"], system.b.url)
+        await eventually(lambda: len(system.b.subscribed_with("/a")) >= 3)
+        assert (system.a.held, seen.live("/a"), seen.live("/b")) == ({"/a"}, False, True)
+        await system.a.update("/a", 5)
+        await eventually(lambda: seen.versions("/a") == [5])
+        await system.a.kick(4000, "retry=10")
+        await eventually(lambda: not system.a.connections)
+        asked = len(system.b.subscribed_with("/a"))
+        await eventually(lambda: len(system.b.subscribed_with("/a")) > asked)
+        assert seen.of("rejected") == []
+        del system.b.refuse["/a"]
+        await live(seen, "/a")
+        assert system.b.subscribed_with("/a")[-1] == 5
+
+
+async def test_what_was_never_subscribed_is_rejected_where_there_is_no_room(system: Deployment) -> None:
+    system.a.refuse["/a"] = LIMIT
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await live(seen, "/b")
+        await eventually(lambda: len(seen.of("rejected")) == 1)
+        assert (len(system.a.subscribed_with("/a")), seen.live("/a")) == (1, None)
 
 
 async def test_moved_without_an_owner_is_located(system: Deployment) -> None:
@@ -264,7 +299,7 @@ async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system
         system.own(a=system.b)
         for connection in system.a.connections:
             connection.transport.pause_reading()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await eventually(lambda: system.b.held == {"/a"})
 
 

@@ -225,3 +225,29 @@ def test_an_older_answer_places_what_has_no_place_and_moves_nothing(routes: Rout
     assert said(routes.located(routes.to_locate(1), answer, {A: True}, 1)) == ["+/new b"]
     routes.doubt(A, 2)
     assert located(routes, 2, {"/a": B, "/lost": B}) == ["+/a b", "+/lost b", "-/lost a"]
+
+
+def test_where_there_is_no_room_it_is_asked_again_with_back_off_and_stays_where_it_was(routes: Routes) -> None:
+    arrive(routes, A)
+    assert said(routes.moved(A, ["/a"], B, 50)) == ["+/a b"]
+    assert said(routes.over_limit(B, "/a", 51)) == ["-/a b"]
+    assert (routes.url("/a"), routes.is_settled("/a"), routes.uses(A), routes.next_due) == (None, False, True, 51.5)
+    assert located(routes, 51.5, {"/a": B}) == ["+/a b"]
+    assert said(routes.over_limit(B, "/a", 52)) == ["-/a b"]
+    assert (routes.uses(A), routes.next_due) == (True, 53.0)
+    assert said(routes.lost(A)) == ["-/a a"]
+    assert located(routes, 53, {"/a": B}) == ["+/a b"]
+    assert said(routes.settled(B, ["/a"], 54)) == []
+    assert routes.is_settled("/a")
+
+
+def test_where_there_is_no_room_what_gave_nothing_away_is_settled_as_before(routes: Routes) -> None:
+    arrive(routes, A)
+    routes.doubt(A, 50)
+    assert located(routes, 50, {"/a": B}) == ["+/a b"]
+    assert said(routes.over_limit(B, "/a", 51)) == ["-/a b"]
+    assert (routes.url("/a"), routes.is_settled("/a"), routes.next_due) == (A, True, 51.5)
+    assert located(routes, 51.5, {"/a": B}) == ["+/a b"]
+    assert said(routes.moved(A, ["/a"], B, 52)) == []
+    assert said(routes.over_limit(B, "/a", 53)) == ["-/a b"]
+    assert (routes.url("/a"), routes.uses(A)) == (None, True)

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from diem.links.client import UpdatesClient, line
+from diem.links.client.wanted import Wanted
 from diem.protocol.endpoints import BadName
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
 
@@ -67,17 +68,139 @@ async def test_a_rejected_name_is_not_asked_for_again(server: FakeServer) -> Non
         assert len(server.subscribed_with("/a")) == 1
 
 
+async def test_an_answer_in_parts_and_repeated_is_one_answer_and_a_repeated_update_is_told_once(
+    server: FakeServer,
+) -> None:
+    server.mute = True
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(server.heard) == 1)
+        for _ in range(2):
+            await server.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
+            await server.update("/a", 5)
+            rejected = {"/b": {"code": "limit", "message": "m"}}
+            await server.say({"type": "subscribed", "id": 1, "endpoints": {}, "rejected": rejected})
+        await server.update("/a", 6)
+        await eventually(lambda: client.known("/a") == 6)
+        await eventually(lambda: 6 in seen.versions("/a"))
+        assert seen.versions("/a") in ([5, 6], [6])  # conflated, if this test was slow to take them
+        assert (len(seen.of("rejected")), len(server.heard)) == (1, 1)
+
+
+async def test_an_answer_to_a_request_before_the_latest_says_nothing(server: FakeServer) -> None:
+    server.mute = True
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(server.heard) == 1)
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: len(server.heard) == 2)
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(server.heard) == 3)
+        await server.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
+        await server.update("/a", 6)
+        await eventually(lambda: seen.versions("/a") == [6])
+        assert seen.of("subscribed") == []
+        await server.say({"type": "subscribed", "id": 3, "endpoints": {"/a": 7}})
+        await eventually(lambda: len(seen.of("subscribed")) == 1)
+
+
 async def test_a_status_says_which_endpoints_it_is_about(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
-        await eventually(lambda: len(seen.of("status")) == 1)
-        await server.status(live=False, names=["/a", "/b"])
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("status")) == 1 and len(seen.of("subscribed")) == 2)
+        await server.status(live=False, names=["/a", "/stranger", "/b"])
         await eventually(lambda: len(seen.of("status")) == 3)
         assert [(event.endpoint, event.live) for event in seen.of("status")] == [
             (None, True),
             ("/a", False),
             ("/b", False),
         ]
+
+
+async def test_a_status_without_endpoints_speaks_for_those_that_were_named_before(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None, "/c": None})
+        await eventually(lambda: len(seen.of("subscribed")) == 3)
+        await server.status(live=False, names=["/a", "/b"])
+        await eventually(lambda: (seen.live("/a"), seen.live("/b")) == (False, False))
+        await server.status(live=True, names=["/b"])
+        await eventually(lambda: seen.live("/b") is True)
+        await server.status(live=False)  # nothing is: /a stays what it was
+        await server.status(live=True)
+        await eventually(lambda: seen.live("/a") is True)
+        assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [False, True]
+        assert len([event for event in seen.of("status") if event.endpoint == "/b"]) == 2
+        assert seen.live("/c") is None
+
+
+async def test_a_new_connection_ends_what_was_said_of_endpoints_unless_it_says_it_again(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        await server.status(live=False, names=["/a", "/b"])
+        await eventually(lambda: seen.live("/b") is False)
+        await client.unsubscribe(["/b"])
+        await eventually(lambda: server.held == {"/a"})
+        await server.kick()
+        await eventually(lambda: seen.live("/a") is True)
+        assert seen.live("/b") is False  # of what was given up nothing is said
+
+
+@pytest.mark.parametrize("code", ["limit", "rate"])
+async def test_what_was_too_much_for_the_moment_is_asked_for_again(server: FakeServer, code: str) -> None:
+    server.errors = [code, code]
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": 3, "/b": None})
+        await eventually(lambda: server.held == {"/a", "/b"})
+        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        assert server.subscribed_with("/a") == [3, 3, 3]
+        assert (server.dials, seen.of("rejected")) == (1, [])
+
+
+async def test_a_request_that_is_refused_as_a_whole_is_rejected(server: FakeServer) -> None:
+    server.errors = ["bad_message"]
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("rejected")) == 2)
+        assert {event.endpoint: event.message for event in seen.of("rejected")} == dict.fromkeys(
+            ["/a", "/b"], "bad_message: m"
+        )
+        await client.subscribe({"/c": None})
+        await eventually(lambda: server.held == {"/c"})
+        assert len(server.heard) == 2
+
+
+async def test_an_unsubscribe_that_failed_leads_to_a_new_connection(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client):
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: server.held == {"/a", "/b"})
+        server.errors = ["limit"]
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: server.dials == 2 and server.held == {"/b"})
+
+
+@pytest.mark.parametrize("given_up_first", [True, False])
+def test_what_is_given_up_when_its_request_fails_is_unsubscribed(given_up_first: bool) -> None:
+    wanted = Wanted()
+    wanted.want(["/a", "/b"])
+    assert wanted.next(lambda _: None) == {"type": "subscribe", "id": 1, "endpoints": {"/a": None, "/b": None}}
+    wanted.want(["/a", "/b"])
+    assert wanted.next(lambda _: 5) == {"type": "subscribe", "id": 2, "endpoints": {"/a": 5, "/b": 5}}
+    if given_up_first:
+        wanted.release(["/a"])
+    wanted.failed(2)
+    wanted.release(["/a"])  # request 1 registered it
+    assert wanted.next(lambda _: 6) == {"type": "unsubscribe", "id": 3, "endpoints": ["/a"]}
+    assert wanted.next(lambda _: 6) == {"type": "subscribe", "id": 4, "endpoints": {"/b": 6}}
+    assert wanted.next(lambda _: 6) is None
 
 
 async def test_one_of_several_servers_is_dialled_until_one_answers(server: FakeServer) -> None:

@@ -53,6 +53,10 @@ export class Carrier implements Lines {
     return this.#lines.isRefused(endpoint);
   }
 
+  isLive(endpoint: string): boolean {
+    return this.#lines.isLive(endpoint);
+  }
+
   connect(): void {
     this.#lines.connect();
   }

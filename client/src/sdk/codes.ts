@@ -52,12 +52,10 @@ export function reconnects(code: number): boolean {
 }
 
 /**
- * The window in milliseconds that a server asks for in the reason of 1012, 1013, 4002 or 4003 (`retry=<ms>`), or null.
+ * The window in milliseconds that a server asks for in the reason of a close (`retry=<ms>`), whatever the code, or null.
  * It is an upper bound for a random delay, not a delay; more than ten minutes counts as ten.
  */
-export function retryWindow(code: number, reason: string): number | null {
-  const { RESTART, OVERLOAD, SLOW, RATE } = CLOSE_CODES;
-  if (![RESTART, OVERLOAD, SLOW, RATE].some((row) => row.code === code)) return null;
+export function retryWindow(reason: string): number | null {
   const found = /\bretry=(\d{1,9})\b/.exec(reason);
   return found ? Math.min(Number(found[1]), 600_000) : null;
 }

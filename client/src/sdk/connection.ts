@@ -2,7 +2,8 @@
 
 import { CLOSE_CODES, reconnects, retryWindow } from "./codes.ts";
 import type { Environment, Socket } from "./environment.ts";
-import type { ClientMessage, ServerFrame } from "./messages.ts";
+import type { DataError } from "./http.ts";
+import type { ClientMessage, ServerFrame, WelcomeFrame } from "./messages.ts";
 import { SUBPROTOCOL, parseFrame } from "./messages.ts";
 import { Subject } from "./observable.ts";
 import { Backoff } from "./pace.ts";
@@ -25,7 +26,7 @@ export interface ConnectionStatus {
 
 export interface ConnectionHandlers {
   /** A connection was welcomed and takes messages. */
-  opened(): void;
+  opened(welcome: WelcomeFrame): void;
   /** A frame came; null stands for one that this SDK does not know. */
   frame(frame: ServerFrame | null): void;
   /** The connection that was open no longer is. */
@@ -111,7 +112,7 @@ export class Connection {
   hurry(windowMs: number): boolean {
     const { code, reason, retryAt } = this.status.value;
     if (retryAt === null) return false;
-    if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(code, reason) !== null) return false;
+    if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(reason) !== null) return false;
     this.#backoff.reset();
     const at = Math.min(retryAt, this.#env.now() + this.#env.random() * windowMs);
     this.#alarm.set(at - this.#env.now(), () => void this.#connect());
@@ -131,8 +132,9 @@ export class Connection {
     try {
       const url = await this.#server(this.#backoff.failures);
       if (dial === this.#dial) this.#listen(this.#env.socket(url, SUBPROTOCOL));
-    } catch {
-      if (dial === this.#dial) this.#lost(null, "no server to dial");
+    } catch (error) {
+      // What has no server to dial may say when to ask again: the configuration comes over HTTP.
+      if (dial === this.#dial) this.#lost(null, "no server to dial", (error as Partial<DataError>).retryAfterMs ?? 0);
     }
   }
 
@@ -150,7 +152,7 @@ export class Connection {
       this.#openedAt = this.#heardAt;
       this.#watch(this.#silenceMs);
       this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
-      this.#handlers.opened();
+      this.#handlers.opened(frame);
     }
     this.#handlers.frame(frame);
   }
@@ -164,12 +166,13 @@ export class Connection {
     });
   }
 
-  #lost(code: number | null, reason: string): void {
+  /** `atLeast`: milliseconds that were asked for, and that no random delay may undercut. */
+  #lost(code: number | null, reason: string, atLeast = 0): void {
     if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
     const lasted = this.isOpen ? this.#env.now() - this.#openedAt : 0;
     if (lasted >= HELD_MS) this.#backoff.since = this.#env.now();
     if (lasted >= STABLE_MS) this.#backoff.reset();
-    const delay = this.#backoff.next(code === null ? null : retryWindow(code, reason));
+    const delay = Math.max(this.#backoff.next(code === null ? null : retryWindow(reason)), atLeast);
     if (code === CLOSE_CODES.RESTART.code) this.#backoff.forgive(); // it was meant to be
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
   }

@@ -82,9 +82,18 @@ export class DataService {
     return dataset;
   }
 
-  /** All endpoints the Data Service has. One request, not repeated. Throws `DataError`. */
+  /** All endpoints the Data Service has: one request for each 5,000, not repeated. Throws `DataError`. */
   async catalogue(): Promise<CatalogueEntry[]> {
-    return parseCatalogue((await getJson(this.#env, `${await this.#options.rest()}/endpoints`, null, this.#options.apiKey)).body);
+    const url = `${await this.#options.rest()}/endpoints`;
+    const entries: CatalogueEntry[] = [];
+    for (let after = ""; ; ) {
+      const { body } = await getJson(this.#env, url + (after && `?after=${encodeURIComponent(after)}`), null, this.#options.apiKey);
+      entries.push(...parseCatalogue(body));
+      const { next } = (body ?? {}) as { next?: unknown };
+      // A name that is not a later one would be asked for for ever.
+      if (typeof next !== "string" || next <= after) return entries;
+      after = next;
+    }
   }
 
   /** After a resync: these must be fetched again, whatever version is held. */

@@ -13,6 +13,8 @@ export class Ledger {
   /** name -> id of the subscribe that stands for it at the server, once all that was sent is processed. */
   readonly #asked = new Map<string, number>();
   readonly #refused = new Map<string, Rejection>();
+  /** What the server has registered: it has answered, and delivers. */
+  readonly #confirmed = new Set<string>();
   /** Released and wanted again before the server heard of it. */
   readonly #renewed = new Set<string>();
   #lastId = 0;
@@ -30,6 +32,7 @@ export class Ledger {
     this.#wanted.delete(endpoint);
     this.#renewed.delete(endpoint);
     this.#refused.delete(endpoint);
+    this.#confirmed.delete(endpoint);
   }
 
   wants(endpoint: string): boolean {
@@ -39,6 +42,16 @@ export class Ledger {
   /** Whether the server refused this wanted name on this connection. */
   isRefused(endpoint: string): boolean {
     return this.#refused.has(endpoint);
+  }
+
+  /** Whether the server has registered it on this connection. */
+  isConfirmed(endpoint: string): boolean {
+    return this.#confirmed.has(endpoint);
+  }
+
+  /** What is wanted and not registered. */
+  get unconfirmed(): string[] {
+    return [...this.#wanted].filter((name) => !this.#confirmed.has(name));
   }
 
   /** Asks again for what is wanted, whatever the server answered. */
@@ -52,6 +65,7 @@ export class Ledger {
     this.#asked.clear();
     this.#renewed.clear();
     this.#refused.clear();
+    this.#confirmed.clear();
   }
 
   /** Whether `next` has something to say. */
@@ -79,11 +93,19 @@ export class Ledger {
     return { type: "subscribe", id, endpoints: Object.fromEntries(missing.map((name) => [name, held(name) || null])) };
   }
 
+  /** Takes the registered names of a `subscribed` reply; returns those that are registered for good. */
+  confirmed(id: number, names: readonly string[]): string[] {
+    const found = names.filter((name) => this.#asked.get(name) === id && this.#wanted.has(name));
+    for (const name of found) this.#confirmed.add(name);
+    return found;
+  }
+
   /** Takes the rejected names of a `subscribed` reply; returns those that are refused now. */
   rejected(id: number, rejections: Record<string, Rejection>): [string, Rejection][] {
     return Object.entries(rejections).filter(([name, rejection]) => {
       if (this.#asked.get(name) !== id) return false;
       this.#asked.delete(name);
+      this.#confirmed.delete(name);
       if (this.#wanted.has(name)) this.#refused.set(name, rejection);
       return this.#wanted.has(name);
     });
@@ -94,9 +116,12 @@ export class Ledger {
     return [...this.#asked].filter(([, asked]) => asked === id).map(([name]) => name);
   }
 
-  /** Request `id` registered nothing: its names are missing again. */
+  /**
+   * Request `id` registered nothing: its names are asked for again. They still count as asked for, since a request before
+   * that one may have registered them: what is given up meanwhile is unsubscribed.
+   */
   failed(id: number): void {
-    for (const name of this.askedWith(id)) this.#asked.delete(name);
+    for (const name of this.askedWith(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
   }
 
   /** Places became free: what was refused for the limit may be asked for again. */

@@ -1,15 +1,16 @@
 /** One connection and its book: keeps the server's set of subscriptions what is wanted of it, within the server's rate. */
 
+import { CLOSE_CODES } from "./codes.ts";
 import type { ConnectionStatus } from "./connection.ts";
 import { Connection, SILENCE_MS } from "./connection.ts";
 import type { Environment } from "./environment.ts";
 import { Ledger } from "./ledger.ts";
 import type { LiveStatus } from "./live.ts";
-import { OFFLINE, ONLINE, nextLive } from "./live.ts";
-import type { Rejection, ServerFrame, UpdateFrame } from "./messages.ts";
+import { OFFLINE, ONLINE, nextLive, sameLive } from "./live.ts";
+import type { Rejection, ServerFrame, UpdateFrame, WelcomeFrame } from "./messages.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
-import { Permits } from "./pace.ts";
+import { Backoff, Permits } from "./pace.ts";
 import { Alarm, soon } from "./timers.ts";
 
 /** What carries subscriptions: one line, or as many as there are owners. */
@@ -20,6 +21,8 @@ export interface Lines {
   release(endpoint: string): void;
   /** Whether the name was refused, as far as anybody knows now. */
   isRefused(endpoint: string): boolean;
+  /** Whether a server has registered it, and says that what it delivers is current. */
+  isLive(endpoint: string): boolean;
   connect(): void;
   close(): void;
 }
@@ -37,16 +40,12 @@ export interface Ear {
 
 /** What the server says about where it serves what. */
 export interface Placing {
-  /** The server answered for these. */
+  /** The server has registered these. */
   subscribed(endpoints: readonly string[]): void;
   /** These it refused, `not_owner` among other codes. */
   refused(refused: readonly [string, Rejection][]): void;
   moved(endpoints: readonly string[], owner: string | null): void;
 }
-
-/** Below the server's allowance of 20 at once and 100 a minute. */
-const BURST = 15;
-const INTERVAL_MS = 700;
 
 export class Line implements Lines {
   readonly #env: Environment;
@@ -54,10 +53,16 @@ export class Line implements Lines {
   readonly #placing: Placing;
   readonly connection: Connection;
   readonly live = new Subject(OFFLINE);
+  /** What the server says; of what it has not registered it says nothing. */
+  #said = OFFLINE;
   readonly #ledger = new Ledger();
   readonly #alarm: Alarm;
   readonly #flushSoon: () => void;
-  #permits: Permits;
+  #permits!: Permits;
+  /** Of requests that failed for the moment. */
+  readonly #backoff: Backoff;
+  /** Nothing is asked for before. */
+  #notBefore = 0;
 
   /** `server` gives the URL to dial after so many failures in a row. */
   constructor(
@@ -72,11 +77,14 @@ export class Line implements Lines {
     this.#placing = placing;
     this.#alarm = new Alarm(env);
     this.#flushSoon = soon(env, () => this.#flush());
-    this.#permits = new Permits(BURST, INTERVAL_MS, env.now());
+    this.#backoff = new Backoff(env);
     this.connection = new Connection(env, server, {
-      opened: () => this.#opened(),
+      opened: (welcome) => this.#opened(welcome),
       frame: (frame) => this.#received(frame),
-      lost: () => this.live.set(OFFLINE),
+      lost: () => {
+        if (this.status.value.code === CLOSE_CODES.RATE.code) this.#permits.drain();
+        this.#say(OFFLINE);
+      },
     }, silenceMs);
   }
 
@@ -90,6 +98,10 @@ export class Line implements Lines {
 
   isRefused(endpoint: string): boolean {
     return this.#ledger.isRefused(endpoint);
+  }
+
+  isLive(endpoint: string): boolean {
+    return this.#said.live && this.#ledger.isConfirmed(endpoint) && !this.#said.affected.has(endpoint);
   }
 
   /** Wants it here; what is wanted already is asked for again. */
@@ -112,24 +124,30 @@ export class Line implements Lines {
     this.connection.close();
   }
 
-  #opened(): void {
+  #opened({ server, subscriptions }: WelcomeFrame): void {
     this.#ledger.reset();
-    this.#permits = new Permits(BURST, INTERVAL_MS, this.#env.now());
-    this.live.set(ONLINE);
+    this.#permits = new Permits(this.#env, server, subscriptions);
+    this.#said = ONLINE;
     this.#flush();
+  }
+
+  /** What the server says, and what it has not registered yet, or refused: nothing of that is live. */
+  #say(said: LiveStatus): void {
+    this.#said = said;
+    const live = said.live ? { ...said, affected: new Set([...said.affected, ...this.#ledger.unconfirmed]) } : said;
+    if (!sameLive(live, this.live.value)) this.live.set(live);
   }
 
   /** Sends what is missing, as far as the pace allows; the rest waits, and shrinks when views change their mind. */
   #flush(): void {
     this.#alarm.clear();
+    this.#say(this.#said);
     while (this.connection.isOpen && !this.#ledger.settled) {
-      const wait = this.#permits.wait(this.#env.now());
-      if (wait > 0) {
-        return this.#alarm.set(wait, () => this.#flush());
-      }
+      const wait = Math.max(this.#permits.wait, this.#notBefore - this.#env.now());
+      if (wait > 0) return this.#alarm.set(wait, () => this.#flush());
       const message = this.#ledger.next((endpoint) => this.#ear.held(endpoint));
       if (message === null) return;
-      this.#permits.take();
+      this.#permits.take(Object.keys(message.endpoints).length);
       this.connection.send(message);
     }
   }
@@ -140,17 +158,17 @@ export class Line implements Lines {
       case "update":
         return this.#ear.updated(frame);
       case "subscribed":
-        this.#placing.subscribed(Object.keys(frame.endpoints));
-        return this.#refuse(this.#ledger.rejected(frame.id, frame.rejected));
+        this.#backoff.reset();
+        this.#placing.subscribed(this.#ledger.confirmed(frame.id, Object.keys(frame.endpoints)));
+        this.#refuse(this.#ledger.rejected(frame.id, frame.rejected));
+        return this.#say(this.#said);
       case "unsubscribed":
         this.#ledger.retryLimited();
         // What was said of them goes with them: a proxy says it again if they are asked for again.
-        if (frame.endpoints.some((endpoint) => this.live.value.affected.has(endpoint))) {
-          this.live.set(nextLive(this.live.value, { live: true, since: null, endpoints: frame.endpoints }));
-        }
+        this.#say(nextLive(this.#said, { live: true, since: null, endpoints: frame.endpoints }));
         return this.#flushSoon();
       case "status":
-        return this.live.set(nextLive(this.live.value, frame));
+        return this.#say(nextLive(this.#said, frame));
       case "resync":
         return this.#ear.resync(frame.endpoints);
       case "moved":
@@ -169,9 +187,10 @@ export class Line implements Lines {
     if (id === null) return;
     const names = this.#ledger.askedWith(id);
     if (names.length === 0) return this.connection.redial(error.code); // an unsubscribe: a new connection restores agreement
-    if (error.code === "rate") {
+    if (error.code === "rate" || error.code === "limit") {
+      // It says nothing about the names: a proxy has too much to do just now.
       this.#ledger.failed(id);
-      this.#permits.drain();
+      this.#notBefore = this.#env.now() + this.#backoff.next();
       return this.#flushSoon();
     }
     const rejection = { code: error.code, message: error.message };

@@ -30,3 +30,8 @@ export function nextLive(
   }
   return { ...previous, affected };
 }
+
+export function sameLive(a: LiveStatus, b: LiveStatus): boolean {
+  const affected = a.affected.size === b.affected.size && [...a.affected].every((endpoint) => b.affected.has(endpoint));
+  return affected && a.live === b.live && a.since === b.since;
+}

@@ -25,9 +25,18 @@ export interface UpdateFrame {
   readonly gone: boolean;
 }
 
+export interface WelcomeFrame {
+  readonly type: "welcome";
+  readonly session: string;
+  readonly server: string;
+  readonly mode: string;
+  /** How many the server allows; 0 = it does not say. */
+  readonly subscriptions: number;
+}
+
 export type ServerFrame =
   | UpdateFrame
-  | { type: "welcome"; session: string; server: string; mode: string }
+  | WelcomeFrame
   | { type: "subscribed"; id: number; endpoints: Record<string, number | null>; rejected: Record<string, Rejection> }
   | { type: "unsubscribed"; id: number; endpoints: string[] }
   | { type: "status"; live: boolean; since: string | null; endpoints: string[] | null }
@@ -57,8 +66,10 @@ export function parseFrame(data: unknown): ServerFrame | null {
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
       return { type: "update", endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true };
     }
-    case "welcome":
-      return { type: "welcome", session: text(frame.session), server: text(frame.server), mode: text(frame.mode) };
+    case "welcome": {
+      const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
+      return { type: "welcome", session: text(frame.session), server: text(frame.server), mode: text(frame.mode), subscriptions };
+    }
     case "subscribed":
       if (typeof frame.id !== "number") return null;
       return {

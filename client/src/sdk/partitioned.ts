@@ -5,7 +5,7 @@ import type { Environment } from "./environment.ts";
 import { DataError } from "./http.ts";
 import type { Ear, Lines, Placing } from "./line.ts";
 import type { LiveStatus } from "./live.ts";
-import { OFFLINE } from "./live.ts";
+import { OFFLINE, sameLive } from "./live.ts";
 import type { Located, Metadata } from "./locate.ts";
 import { Locator } from "./locator.ts";
 import type { Rejection } from "./messages.ts";
@@ -14,7 +14,7 @@ import { Owners } from "./owners.ts";
 import type { Step } from "./route.ts";
 import { Routes } from "./routes.ts";
 import { soon } from "./timers.ts";
-import { sameLive, sameStatus, together, togetherLive } from "./together.ts";
+import { sameStatus, together, togetherLive } from "./together.ts";
 
 /**
  * Fails static: while the metadata service does not answer, everything stays where it is and is dialled where it was.
@@ -64,11 +64,17 @@ export class Partitioned implements Lines {
   }
 
   release(endpoint: string): void {
-    this.#apply(this.#routes.release(endpoint));
+    const steps = this.#routes.release(endpoint);
+    if (steps.length > 0) this.#routes.retryLimited(this.#env.now());
+    this.#apply(steps);
   }
 
   isRefused(endpoint: string): boolean {
     return this.#routes.isRefused(endpoint) || this.#owners.get(this.#routes.url(endpoint))?.isRefused(endpoint) === true;
+  }
+
+  isLive(endpoint: string): boolean {
+    return this.#routes.isSettled(endpoint) && this.#owners.get(this.#routes.url(endpoint))?.isLive(endpoint) === true;
   }
 
   connect(): void {
@@ -91,7 +97,10 @@ export class Partitioned implements Lines {
     const live = new Map(open.map(([url, line]) => [url, line.live.value.live]));
     this.#apply(this.#routes.located(names, answer, live, this.#env.now(), older));
     if (!older) this.#named(names, answer);
-    for (const name of names) if (this.#routes.isRefused(name)) this.#ear.refused(name, answer.rejected[name] as Rejection);
+    for (const name of names) {
+      const rejection = answer.rejected[name];
+      if (rejection && this.#routes.isRefused(name)) this.#ear.refused(name, rejection);
+    }
   }
 
   #unanswered(names: readonly string[]): void {
@@ -146,8 +155,12 @@ export class Partitioned implements Lines {
       if (rejection.code === "not_owner") {
         return this.#routes.notOwner(url, endpoint, this.#locator.believe(rejection.owner ?? null), this.#env.now());
       }
-      this.#ear.refused(endpoint, rejection);
-      return this.#routes.settled(url, [endpoint], this.#env.now());
+      // For what was refused for the limit before, the views know.
+      const known = this.#routes.isRefused(endpoint);
+      const isLimit = rejection.code === "limit";
+      const steps = this.#routes[isLimit ? "overLimit" : "settled"](url, [endpoint], this.#env.now());
+      if (!isLimit || (!known && this.#routes.isRefused(endpoint))) this.#ear.refused(endpoint, rejection);
+      return steps;
     });
     this.#apply(steps);
   }
@@ -185,9 +198,7 @@ export class Partitioned implements Lines {
   /** Every endpoint with whether its changes arrive as they happen. */
   *#endpoints(): Iterable<[string, boolean]> {
     for (const endpoint of this.#routes.endpoints) {
-      if (this.#routes.isRefused(endpoint)) continue;
-      const live = this.#owners.get(this.#routes.url(endpoint))?.live.value;
-      yield [endpoint, this.#routes.isSettled(endpoint) && live !== undefined && live.live && !live.affected.has(endpoint)];
+      yield [endpoint, this.isLive(endpoint)];
     }
   }
 }

@@ -25,6 +25,8 @@ export class Route {
   #settledAt = Number.POSITIVE_INFINITY;
   /** Where it is subscribed still, until `url` has answered. */
   old: string | null = null;
+  /** Whether `old` was left by our own choice: it has given nothing away. */
+  oldServes = false;
   /** How often servers have sent it on since it last stayed. */
   #hops = 0;
   /** When it is to be located; Infinity = not. */
@@ -33,6 +35,8 @@ export class Route {
   asking = false;
   /** The metadata service refused the name. */
   refused = false;
+  /** Its server has no room for it, and no other one has it. */
+  limited = false;
 
   constructor(endpoint: string, random: () => number, now: number) {
     this.#endpoint = endpoint;
@@ -43,7 +47,10 @@ export class Route {
   /** Goes to `url`. */
   join(url: string): Step[] {
     const unsettled = this.settled ? null : this.url;
-    if (this.settled) this.old = this.url;
+    if (this.settled) {
+      this.old = this.url;
+      this.oldServes = true;
+    }
     if (this.old === url) this.old = null;
     this.url = url;
     this.settled = false;
@@ -69,6 +76,7 @@ export class Route {
   /** Its server has answered. */
   settle(now: number): Step[] {
     this.settled = true;
+    this.limited = false;
     this.#settledAt = now;
     return this.leaveOld();
   }
@@ -77,6 +85,7 @@ export class Route {
   moved(owner: string | null, now: number): Step[] {
     const from = this.url;
     this.old = from;
+    this.oldServes = false;
     this.url = null;
     this.settled = false;
     return this.#hop(owner, from, now);
@@ -88,6 +97,17 @@ export class Route {
     this.url = null;
     this.settled = false;
     return [...(from === null ? [] : [this.#step("leave", from)]), ...this.#hop(owner, from, now)];
+  }
+
+  /** Its server has no room for it: it stays where it still is, and is located again after a delay. */
+  overLimit(now: number): Step[] {
+    const steps = this.url === null ? [] : [this.#step("leave", this.url)];
+    this.url = this.oldServes ? this.old : null;
+    this.settled = this.url !== null;
+    if (this.settled) this.old = null;
+    this.limited = this.url === null && this.old === null;
+    this.wait(now);
+    return steps;
   }
 
   /** Nobody has it now: it is located again, after a delay. */

@@ -42,9 +42,10 @@ export class Routes {
     return this.#routes.get(endpoint)?.settled === true;
   }
 
-  /** Whether the metadata service refused the name. */
+  /** Whether the metadata service refused the name, or its server has no room for it and no other one has it. */
   isRefused(endpoint: string): boolean {
-    return this.#routes.get(endpoint)?.refused === true;
+    const route = this.#routes.get(endpoint);
+    return route?.refused === true || route?.limited === true;
   }
 
   get endpoints(): Iterable<string> {
@@ -58,12 +59,12 @@ export class Routes {
 
   /** Whether an endpoint waits to be told where it is served. */
   get homeless(): boolean {
-    return this.#some((route) => route.url === null && !route.refused);
+    return this.#some((route) => route.url === null && !route.refused && !route.limited);
   }
 
   /** Whether an endpoint is subscribed nowhere, and its server has yet to answer. */
   get unsettled(): boolean {
-    return this.#some(({ url, old, settled }) => url !== null && old === null && !settled);
+    return this.#some(({ url, old, settled, limited }) => url !== null && old === null && !settled && !limited);
   }
 
   /** When something is to be located; Infinity = never. */
@@ -127,6 +128,7 @@ export class Routes {
   moved(url: string, names: readonly string[], owner: string | null, now: number): Step[] {
     return names.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint);
+      if (route?.old === url) route.oldServes = false;
       if (route?.url !== url) return [];
       return route.settled ? route.moved(owner, now) : this.notOwner(url, endpoint, owner, now);
     });
@@ -137,6 +139,19 @@ export class Routes {
     const route = this.#routes.get(endpoint);
     if (route?.old === url) return route.leaveOld();
     return route?.url === url ? route.sentOn(owner, now) : [];
+  }
+
+  /** The server has no room for it. */
+  overLimit(url: string, names: readonly string[], now: number): Step[] {
+    return names.flatMap((endpoint) => {
+      const route = this.#routes.get(endpoint);
+      return route?.url === url ? route.overLimit(now) : [];
+    });
+  }
+
+  /** There may be room again: what there was none for is to be located now. */
+  retryLimited(now: number): void {
+    for (const route of this.#routes.values()) if (route.limited) route.due = now;
   }
 
   /** The connection is gone, and all that was registered on it. */

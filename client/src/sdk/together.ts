@@ -35,8 +35,3 @@ export function togetherLive(endpoints: Iterable<[string, boolean]>, lines: read
 export function sameStatus(a: ConnectionStatus, b: ConnectionStatus): boolean {
   return (Object.keys(a) as (keyof ConnectionStatus)[]).every((key) => a[key] === b[key]);
 }
-
-export function sameLive(a: LiveStatus, b: LiveStatus): boolean {
-  const affected = a.affected.size === b.affected.size && [...a.affected].every((endpoint) => b.affected.has(endpoint));
-  return affected && a.live === b.live && a.since === b.since;
-}

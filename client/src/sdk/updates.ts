@@ -51,10 +51,9 @@ export class UpdatesService {
     return this.#carrier.live;
   }
 
-  /** Whether changes of this endpoint arrive as they happen. */
+  /** Whether changes of this endpoint arrive as they happen: it is subscribed, a server has answered, and that one is live. */
   isLive(endpoint: string): boolean {
-    const { live, affected } = this.live.value;
-    return live && !affected.has(endpoint);
+    return this.#carrier.isLive(endpoint);
   }
 
   /** Endpoints with at least one view. */

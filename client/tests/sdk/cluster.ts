@@ -41,7 +41,7 @@ export class Cluster {
     return this.world.sockets.filter(({ closed }) => !closed).map((socket) => socket.url[5] as string);
   }
 
-  /** The server welcomes whoever dialled it, and takes what it is asked for; `refuse` gives the owners it refuses with. */
+  /** The server welcomes whoever dialled it, and takes what it is asked for; `refuse` gives the owners it refuses with, or "limit". */
   async serve(server: string, refuse: Record<string, string | null> = {}): Promise<void> {
     await this.world.advance();
     const socket = this.at(server) as FakeSocket;
@@ -58,6 +58,7 @@ export class Cluster {
       for (const name of Object.keys(endpoints as object)) {
         const owner = refuse[name];
         if (owner === undefined) taken[name] = null;
+        else if (owner === "limit") rejected[name] = { code: "limit", message: "more than 128 subscriptions" };
         else rejected[name] = { code: "not_owner", message: "", ...(owner && { owner: url(owner) }) };
       }
       socket.frame({ type: "subscribed", id, endpoints: taken, rejected });

@@ -22,15 +22,13 @@ test("codes are unique, and error codes are those of the protocol", () => {
 });
 
 test.each([
-  [1012, "restart retry=1500", 1500],
-  [1013, "retry=0", 0],
-  [4002, "slow retry=700", 700],
-  [4003, "rate retry=60000", 60_000],
-  [1012, "retry=99999999", 600_000],
-  [1012, "restart", null],
-  [1012, "retry=", null],
-  [1012, "noretry=5", null],
-  [1001, "retry=1500", null],
-])("%i %j asks for the window %s", (code, reason, window) => {
-  expect(retryWindow(code, reason)).toBe(window);
+  ["restart retry=1500", 1500],
+  ["retry=0", 0],
+  ["rate retry=60000", 60_000],
+  ["retry=99999999", 600_000],
+  ["restart", null],
+  ["retry=", null],
+  ["noretry=5", null],
+])("%j asks for the window %s", (reason, window) => {
+  expect(retryWindow(reason)).toBe(window);
 });

@@ -1,5 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
+import { CLOSE_CODES } from "../../src/sdk/codes.ts";
 import { Connection } from "../../src/sdk/connection.ts";
+import { DataError } from "../../src/sdk/http.ts";
 import { World } from "./world.ts";
 
 let world: World;
@@ -107,10 +109,21 @@ test("a restart is no failure", async () => {
   expect(windows).toEqual([500, 500, 500, 1_000, 1_000]);
 });
 
-test.each([1012, 1013, 4002, 4003])("%i: the server's window replaces ours", async (code) => {
+const RECONNECTS = Object.values(CLOSE_CODES).filter(({ reconnect }) => reconnect).map(({ code }) => code);
+
+test.each(RECONNECTS)("%i: the server's window replaces ours", async (code) => {
   await open();
   world.last.end(code, "restart retry=12000");
   expect(delay()).toBe(12_000);
+  expect(connection.hurry(500)).toBe(code === CLOSE_CODES.RESTART.code); // of a restart its owner knows when it is over
+});
+
+test("a pause that whoever names the server asks for is kept, whatever delay is drawn", async () => {
+  const down = new DataError("HTTP 503", 503, 7_000);
+  connection = new Connection(world, () => Promise.reject(down), { opened: () => undefined, frame: () => undefined, lost: () => undefined });
+  connection.open();
+  await world.advance();
+  expect(delay()).toBe(7_000);
 });
 
 test.each([1000, 1002, 1008, 1009, 4500, 4501, 4503, 4509])("after %i nobody dials again by itself", async (code) => {

@@ -336,3 +336,16 @@ test("the catalogue lists what is well-formed", async () => {
   const rest = { title: "A", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", version: 5, gone: false };
   expect(await asked).toEqual([{ endpoint: "/a", ...rest }]);
 });
+
+test("a catalogue in parts is read to its end, and one that goes round in circles is not read for ever", async () => {
+  const entry = (endpoint: string) => ({ endpoint, version: 1 });
+  for (const last of [undefined, "/a"]) {
+    const asked = data.catalogue();
+    await world.advance();
+    world.request.answer(200, { endpoints: [entry("/a"), entry("/b b")], next: "/b b" });
+    await world.advance();
+    expect(world.request.url).toBe("http://diem.test/v1/endpoints?after=%2Fb%20b");
+    world.request.answer(200, { endpoints: [entry("/c")], next: last });
+    expect((await asked).map(({ endpoint }) => endpoint)).toEqual(["/a", "/b b", "/c"]);
+  }
+});

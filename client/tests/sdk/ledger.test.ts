@@ -61,6 +61,18 @@ test("what was refused for the limit is asked for again when places became free"
   expect(ledger.next(nothing)?.endpoints).toEqual({ "/a": null });
 });
 
+test("what is given up after its second request has failed is unsubscribed: the first may have registered it", () => {
+  const ledger = new Ledger();
+  ledger.want("/a");
+  ledger.next(nothing);
+  ledger.renew("/a");
+  ledger.next(nothing);
+  ledger.failed(2);
+  ledger.release("/a");
+  expect(ledger.next(nothing)).toEqual({ type: "unsubscribe", id: 3, endpoints: ["/a"] });
+  expect(ledger.settled).toBe(true);
+});
+
 /** A server that works through its messages in order, some time after they were sent, and refuses some names. */
 class Server {
   readonly inbox: ClientMessage[] = [];
@@ -120,4 +132,21 @@ test("whatever the interleaving, the server ends with the wanted set without wha
     const expected = [...wanted].filter((name) => !ledger.isRefused(name)).sort();
     expect([...server.registered].sort(), `round ${round}`).toEqual(expected);
   }
+});
+
+test("registered is what the latest request for a name was answered with, until it is given up or refused", () => {
+  const ledger = new Ledger();
+  for (const name of ["/a", "/b"]) ledger.want(name);
+  ledger.next(nothing);
+  expect(ledger.confirmed(7, ["/a"])).toEqual([]);
+  expect(ledger.confirmed(1, ["/a", "/stranger"])).toEqual(["/a"]);
+  expect([ledger.isConfirmed("/a"), ledger.unconfirmed]).toEqual([true, ["/b"]]);
+  ledger.renew("/a");
+  ledger.next(nothing);
+  expect([ledger.isConfirmed("/a"), ledger.confirmed(1, ["/a"])]).toEqual([true, []]); // asked again, it is delivered still
+  ledger.rejected(2, { "/a": { code: "not_owner", message: "" } });
+  expect(ledger.isConfirmed("/a")).toBe(false);
+  ledger.confirmed(1, ["/b"]);
+  ledger.release("/b");
+  expect([ledger.isConfirmed("/b"), ledger.unconfirmed]).toEqual([false, ["/a"]]);
 });

@@ -505,7 +505,63 @@ test("a rejection with another code reaches the views, and nothing is located fo
   cluster.at("a")?.frame({ type: "subscribed", id: 1, endpoints: {}, rejected: { "/a": { code: "forbidden", message: "no" } } });
   await world.advance();
   expect(heard).toEqual([{ type: "rejected", endpoint: "/a", code: "forbidden", message: "no" }]);
-  expect([updates.isWatched("/a"), status(), cluster.asked.length]).toEqual([false, "open", 1]);
+  expect([updates.isWatched("/a"), updates.isLive("/a"), status(), cluster.asked.length]).toEqual([false, false, "open", 1]);
+});
+
+test("a new owner without room: the old one is kept while it delivers, and the new one asked again", async () => {
+  world.dice = 0.999999;
+  await settled("/a", "/b");
+  const { heard } = listen("/a");
+  cluster.owners.set("/a", "b");
+  cluster.at("a")?.frame({ type: "moved", endpoints: ["/a"], owner: url("b") });
+  await cluster.serve("b", { "/a": "limit" });
+  expect([cluster.sent("a"), cluster.sent("b")]).toEqual([["+/a"], ["+/b", "+/a"]]);
+  cluster.at("a")?.update("/a", 5); // it may deliver, and may not: nobody calls that live
+  expect([heard.length, updates.isLive("/a"), updates.isWatched("/a"), updates.isLive("/b")]).toEqual([1, false, true, true]);
+  expect(delay()).toBe(500);
+  for (const window of [500, 1_000, 2_000]) {
+    await world.advance(window);
+    await cluster.serve("b", { "/a": "limit" });
+  }
+  expect(cluster.sent("b")).toHaveLength(5);
+  cluster.at("a")?.end(4000, "retry=2000"); // the move is over: it was told, and stayed
+  await world.advance(4_000);
+  await cluster.serve("b", { "/a": "limit" });
+  const rejected = { type: "rejected", endpoint: "/a", code: "limit", message: "more than 128 subscriptions" };
+  expect([heard.slice(1), updates.isLive("/a"), updates.isWatched("/a"), status()]).toEqual([[rejected], false, false, "open"]);
+  await world.advance(8_000);
+  await cluster.serve("b");
+  expect([heard.length, updates.isLive("/a"), updates.isWatched("/a"), cluster.connected]).toEqual([2, true, true, ["b"]]);
+});
+
+test("a better owner without room: what gave nothing away is live where it was", async () => {
+  world.dice = 0.999999;
+  await settled("/a", "/b");
+  cluster.owners.set("/a", "b");
+  cluster.at("a")?.frame({ type: "status", live: false, since: "t" });
+  await world.advance(10_000);
+  cluster.at("a")?.frame({ type: "status", live: true, since: "t" });
+  await cluster.serve("b", { "/a": "limit" });
+  expect([cluster.sent("a"), cluster.sent("b"), updates.isLive("/a"), status()]).toEqual([["+/a"], ["+/b", "+/a"], true, "open"]);
+  await world.advance(500);
+  await cluster.serve("b");
+  expect([cluster.sent("a"), updates.isLive("/a")]).toEqual([["+/a", "-/a"], true]);
+});
+
+test("what there is no room for is asked for again when something is given up, and told once", async () => {
+  world.dice = 0.999999;
+  const { heard } = listen("/a");
+  const { stop } = listen("/d");
+  cluster.owners.set("/d", "a");
+  updates.connect();
+  for (const window of [0, 500, 1_000, 2_000]) {
+    await world.advance(window);
+    await cluster.serve("a", { "/a": "limit" });
+  }
+  expect([heard.length, updates.isWatched("/a"), updates.isLive("/a"), status()]).toEqual([1, false, false, "open"]);
+  stop();
+  await cluster.serve("a");
+  expect([cluster.sent("a").slice(-2), updates.isWatched("/a"), updates.isLive("/a")]).toEqual([["-/d", "+/a"], true, true]);
 });
 
 test("a server that wants this client no more closes its own connection for good, until connect()", async () => {

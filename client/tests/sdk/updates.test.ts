@@ -186,16 +186,90 @@ test("messages stay below the server's rate, and what waits is what is still wan
   expect(socket.sent.length).toBeLessThan(20);
 });
 
-test("a rate error is answered with patience, not with a rejection", async () => {
+/** A client that has subscribed to `count` names of a server that allows so many; `again` has its connections lost. */
+async function subscribed(count: number): Promise<{ again(code?: number, server?: string): Promise<FakeSocket> }> {
+  const limits = { subscriptions: Math.max(128, count) };
+  const welcome = (server: string): void => world.last.frame({ type: "welcome", session: "s", server, mode: "x", limits });
+  world.dice = 0;
+  updates.connect();
+  await world.advance();
+  for (let n = 0; n < count; n += 1) listen(`/e/${n}`);
+  welcome("a");
+  await world.advance();
+  return {
+    async again(code = 1012, server = "a"): Promise<FakeSocket> {
+      world.last.end(code);
+      await world.advance();
+      welcome(server);
+      await world.advance();
+      return world.last;
+    },
+  };
+}
+
+const names = (socket: FakeSocket): number => socket.sent.reduce((sum, { endpoints }) => sum + Object.keys(endpoints as object).length, 0);
+
+test("a reconnect brings no permits: the server's count outlives the connection", async () => {
+  const { again } = await subscribed(0);
+  for (let n = 0; n < 20; n += 1) {
+    listen(`/${n}`);
+    await world.advance();
+  }
+  expect(world.last.sent).toHaveLength(15);
+  const socket = await again();
+  expect(socket.sent).toHaveLength(0);
+  await world.advance(700);
+  expect(names(socket)).toBe(20);
+  expect(names(await again(1012, "another server"))).toBe(20);
+});
+
+test.each([[128, 3, 2_800], [1_024, 1, 22_000]])("%d subscriptions are asked for again %d times at once, then within %d ms", async (count, atOnce, withinMs) => {
+  const { again } = await subscribed(count);
+  expect(names(world.last)).toBe(count);
+  for (let turn = 1; turn < atOnce; turn += 1) expect(names(await again())).toBe(count);
+  for (let turn = 0; turn < 2; turn += 1) {
+    const socket = await again();
+    expect(names(socket)).toBeLessThan(count);
+    await world.advance(withinMs);
+    expect(names(socket)).toBe(count);
+  }
+});
+
+test("names use up permits as the server counts them", async () => {
+  await subscribed(128);
+  expect(world.last.sent).toHaveLength(2);
+  for (let n = 0; n < 20; n += 1) {
+    listen(`/${n}`);
+    await world.advance();
+  }
+  expect(world.last.sent).toHaveLength(2 + 15 - 4);
+});
+
+test("what a server has closed for its rate begins with no permits", async () => {
+  const { again } = await subscribed(1);
+  const socket = await again(4003);
+  expect(socket.sent).toHaveLength(0);
+  await world.advance(699);
+  expect(socket.sent).toHaveLength(0);
+  await world.advance(1);
+  expect(socket.sent).toHaveLength(1);
+});
+
+test.each(["limit", "rate"])("%s for a whole request is for the moment: it is asked again, with growing delays", async (code) => {
   const socket = await connected();
   const { heard } = listen("/a");
   await world.advance();
-  socket.frame({ type: "error", id: 1, code: "rate", message: "" });
-  await world.advance(5_000);
+  socket.frame({ type: "error", id: 1, code, message: "" });
+  await world.advance(249);
   expect(socket.sent).toHaveLength(1);
-  await world.advance(6_000);
+  await world.advance(1);
   expect(socket.sent[1]).toEqual({ type: "subscribe", id: 2, endpoints: { "/a": null } });
-  expect(heard).toEqual([]);
+  socket.frame({ type: "error", id: 2, code, message: "" });
+  await world.advance(499);
+  expect(socket.sent).toHaveLength(2);
+  await world.advance(1);
+  socket.frame({ type: "subscribed", id: 3, endpoints: { "/a": null }, rejected: {} });
+  expect([heard, updates.isLive("/a")]).toEqual([[], true]);
 });
 
 test("an unsubscribe that failed leads to a new connection, which restores agreement", async () => {
@@ -241,11 +315,16 @@ test("moved: what names only endpoints that nobody subscribed to changes nothing
   expect([moves, socket.closed]).toEqual([1, true]);
 });
 
-test("live: with the welcome, until the server says otherwise, for all or for some", async () => {
+test("live: with the welcome and the server's answer, until it says otherwise, for all or for some", async () => {
   const seen: boolean[] = [];
   updates.live.observe(({ live }) => seen.push(live));
   const socket = await connected();
-  expect(updates.isLive("/a")).toBe(true);
+  expect([updates.live.value.live, updates.isLive("/a")]).toEqual([true, false]);
+  for (const endpoint of ["/a", "/b"]) listen(endpoint);
+  await world.advance();
+  socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": null, "/b": null } });
+  const before = seen.length;
+  expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([true, true]);
   socket.frame({ type: "status", live: false, since: "2026-01-01T00:00:00Z" });
   expect(updates.live.value).toMatchObject({ live: false, since: "2026-01-01T00:00:00Z" });
   socket.frame({ type: "status", live: true, since: "t" });
@@ -258,7 +337,49 @@ test("live: with the welcome, until the server says otherwise, for all or for so
   expect(updates.isLive("/a")).toBe(true);
   socket.end(1006);
   expect(updates.isLive("/a")).toBe(false);
-  expect(seen).toEqual([false, true, false, true, true, true, true, true, false]);
+  expect(seen.slice(before)).toEqual([false, true, true, true, true, true, false]);
+});
+
+test("nothing is live before the server has answered, nor what it has refused, and each change of that is told", async () => {
+  const affected: string[][] = [];
+  const socket = await connected();
+  const { stop } = listen("/a");
+  listen("/b");
+  updates.live.observe((live) => affected.push([...live.affected]));
+  await world.advance();
+  expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([false, false]);
+  socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": null } }); // a proxy may answer in parts
+  expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([true, false]);
+  socket.frame({ type: "subscribed", id: 1, endpoints: {}, rejected: { "/b": { code: "forbidden", message: "" } } });
+  expect([updates.isLive("/a"), updates.isLive("/b")]).toEqual([true, false]);
+  expect(affected).toEqual([[], ["/a", "/b"], ["/b"]]);
+  stop();
+  expect(updates.isLive("/a")).toBe(false);
+  await world.advance();
+  listen("/a");
+  await world.advance();
+  socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": null } }); // to the request before the last
+  expect(updates.isLive("/a")).toBe(false);
+  socket.frame({ type: "subscribed", id: 3, endpoints: { "/a": null } });
+  expect(updates.isLive("/a")).toBe(true);
+  socket.end(1006);
+  await world.advance(30_000);
+  world.last.welcome();
+  expect(updates.isLive("/a")).toBe(false);
+});
+
+test("an answer in several parts, and repeated, is one answer; a repeated update is told once", async () => {
+  const socket = await connected();
+  const [a, b] = [listen("/a"), listen("/b")];
+  await world.advance();
+  for (let times = 0; times < 2; times += 1) {
+    socket.frame({ type: "subscribed", id: 1, endpoints: { "/a": 3 } });
+    socket.update("/a", 3);
+    socket.frame({ type: "subscribed", id: 1, endpoints: {}, rejected: { "/b": { code: "limit", message: "" } } });
+  }
+  await world.advance(10_000);
+  expect([a.heard.length, b.heard.length, socket.sent.length]).toEqual([1, 1, 1]);
+  expect([updates.isLive("/a"), updates.isWatched("/b")]).toEqual([true, false]);
 });
 
 test("a view that throws silences nobody", async () => {

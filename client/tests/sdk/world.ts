@@ -141,7 +141,7 @@ export class World implements Environment {
   /** Lets everything run that is due within `ms`, in order, promises included. */
   async advance(ms = 0): Promise<void> {
     const until = this.time + ms;
-    await settle();
+    await this.settle();
     for (;;) {
       const due = [...this.#timers].filter(([, { at }]) => at <= until).sort(([, a], [, b]) => a.at - b.at)[0];
       if (due === undefined) break;
@@ -149,9 +149,15 @@ export class World implements Environment {
       this.#timers.delete(id);
       this.time = Math.max(this.time, at);
       run();
-      await settle();
+      await this.settle();
     }
     this.time = until;
+  }
+
+  /** Lets promises run; the partitioned mode is loaded when it is needed. */
+  async settle(): Promise<void> {
+    await turns();
+    await vi.dynamicImportSettled();
   }
 
   get last(): FakeSocket {
@@ -167,9 +173,15 @@ export class World implements Environment {
   }
 }
 
-async function settle(): Promise<void> {
+/** A world in which everything is loaded: it waits for nothing real. */
+export class LoadedWorld extends World {
+  override settle(): Promise<void> {
+    return turns();
+  }
+}
+
+async function turns(): Promise<void> {
   for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
-  await vi.dynamicImportSettled(); // the partitioned mode is loaded when it is needed
 }
 
 export const CONFIG = { mode: "single", servers: [{ port: 8101, path: "/ws" }], rest: "/v1" };

@@ -1,0 +1,179 @@
+/**
+ * Random walks: at rest nothing is behind that the SDK calls live, everything is live for which there is room, and at no
+ * time is anything called live that no server has registered.
+ *
+ * The same walks every time; `DIEM_WALKS_FACTOR` makes as many times more, with the seed `DIEM_WALKS_SEED` or a new one.
+ */
+
+import fc from "fast-check";
+import { expect, test, vi } from "vitest";
+import { ConfigSource } from "../../src/sdk/config.ts";
+import { UpdatesService } from "../../src/sdk/updates.ts";
+import { Group, SERVERS } from "./group.ts";
+
+const FACTOR = Number(process.env.DIEM_WALKS_FACTOR ?? 0);
+const SEED = FACTOR === 0 ? 1 : Number(process.env.DIEM_WALKS_SEED ?? Date.now() % 2 ** 31);
+/** Longer than all delays of a client that begin with the last thing that went wrong. */
+const REST_MS = 120_000;
+const NAMES = ["/a", "/b", "/c", "/d", "/e", "/f"];
+
+vi.setConfig({ testTimeout: 30_000 * Math.max(FACTOR, 1) });
+
+const some = fc.uniqueArray(fc.constantFrom(...NAMES), { minLength: 1 });
+const server = fc.constantFrom(...SERVERS);
+const close = fc.constantFrom([1006, ""], [1012, "retry=2000"], [1013, "retry=4000"], [4000, "retry=2000"]) as fc.Arbitrary<[number, string]>;
+const step = fc.oneof(
+  fc.record({ kind: fc.constant("subscribe"), names: some, informed: fc.boolean() }),
+  fc.record({ kind: fc.constant("unsubscribe"), names: some }),
+  fc.record({ kind: fc.constant("flicker"), names: some, times: fc.integer({ min: 2, max: 40 }) }),
+  fc.record({ kind: fc.constant("publish"), names: some }),
+  fc.record({ kind: fc.constant("wait"), ms: fc.constantFrom(0, 1, 300, 1_000, 6_000, 20_000) }),
+  fc.record({ kind: fc.constant("answer"), server }),
+  fc.record({ kind: fc.constant("answer"), server }),
+  fc.record({ kind: fc.constant("prepare"), names: some, server }),
+  fc.record({ kind: fc.constantFrom("move", "take"), names: some, server, hinted: fc.boolean() }),
+  fc.record({ kind: fc.constantFrom("retire", "reconnect") }),
+  fc.record({ kind: fc.constant("cut"), server, close }),
+  fc.record({ kind: fc.constantFrom("toggle", "stall"), server }),
+  fc.record({ kind: fc.constant("metadata"), metadata: fc.constantFrom("up", "away", "busy", "behind") }),
+) as fc.Arbitrary<Step>;
+
+type Step =
+  | { kind: "subscribe"; names: string[]; informed: boolean }
+  | { kind: "unsubscribe" | "publish"; names: string[] }
+  | { kind: "flicker"; names: string[]; times: number }
+  | { kind: "wait"; ms: number }
+  | { kind: "answer" | "toggle" | "stall"; server: (typeof SERVERS)[number] }
+  | { kind: "prepare"; names: string[]; server: (typeof SERVERS)[number] }
+  | { kind: "move" | "take"; names: string[]; server: (typeof SERVERS)[number]; hinted: boolean }
+  | { kind: "retire" | "reconnect" }
+  | { kind: "cut"; server: (typeof SERVERS)[number]; close: [number, string] }
+  | { kind: "metadata"; metadata: Group["metadata"] };
+
+/** A page: it fetches what it is told of at once. */
+class Page {
+  readonly held = new Map<string, number>();
+  readonly faults: string[] = [];
+  readonly updates: UpdatesService;
+  readonly stops = new Map<string, () => void>();
+  readonly visits = new Map<string, number>();
+
+  constructor(group: Group) {
+    const config = new ConfigSource(group.world, "/config.json");
+    this.updates = new UpdatesService(group.world, {
+      server: (failures) => config.server(failures),
+      metadata: (failures) => config.metadata(failures),
+      held: (name) => this.held.get(name) ?? 0,
+    });
+  }
+
+  subscribe(name: string): void {
+    if (this.stops.has(name)) return;
+    this.stops.set(name, this.updates.subscribe(name, (change) => {
+      if (change.type === "rejected" && this.updates.isLive(name)) this.faults.push(`${name} is rejected and live`);
+      if (change.type !== "update") return;
+      if (change.version <= (this.held.get(name) ?? 0)) this.faults.push(`${name}: an old version is told`);
+      this.held.set(name, change.version);
+    }));
+  }
+
+  unsubscribe(name: string): void {
+    this.stops.get(name)?.();
+    this.visits.set(name, (this.visits.get(name) ?? 0) + 1);
+    this.stops.delete(name);
+  }
+}
+
+async function take(group: Group, page: Page, next: Step): Promise<void> {
+  switch (next.kind) {
+    case "subscribe":
+      for (const name of next.names) {
+        if (next.informed && !page.stops.has(name)) page.held.set(name, group.versions.get(name) as number);
+        page.subscribe(name);
+      }
+      return;
+    case "unsubscribe":
+      return next.names.forEach((name) => page.unsubscribe(name));
+    case "flicker":
+      for (let times = 0; times < next.times; times += 1) {
+        for (const name of next.names) {
+          page.unsubscribe(name);
+          if (times % 2 === 0) page.subscribe(name);
+        }
+        await group.world.advance(20);
+        for (const each of SERVERS) group.answer(each);
+      }
+      return;
+    case "publish":
+      return next.names.forEach((name) => group.publish(name));
+    case "wait":
+      return group.world.advance(next.ms);
+    case "answer":
+      return group.answer(next.server);
+    case "prepare":
+      return group.prepare(next.names, next.server);
+    case "move":
+    case "take":
+      return group[next.kind](next.names, next.server, next.hinted);
+    case "retire":
+      return group.retire();
+    case "reconnect":
+      return page.updates.connect();
+    case "cut":
+      return group.cut(next.server, ...next.close);
+    case "toggle":
+    case "stall":
+      return group[next.kind](next.server);
+    case "metadata":
+      group.metadata = next.metadata;
+  }
+}
+
+function check(group: Group, page: Page): void {
+  const { updates, stops, held, faults } = page;
+  expect([...group.faults, ...faults, ...group.world.reported]).toEqual([]);
+  for (const name of NAMES) {
+    const isLive = updates.isLive(name);
+    if (isLive) expect(held.get(name) ?? 0, `${name} is live`).toBe(group.versions.get(name));
+    if (stops.has(name)) expect(isLive || !group.hasRoom(name), `${name} is live, or there is no room`).toBe(true);
+    else expect(isLive, `${name} is not subscribed`).toBe(false);
+  }
+}
+
+/** `prompt`: servers answer at once, and not only when it is their turn. */
+async function walk(mode: "x" | "z-client", limit: number, repeats: boolean, prompt: boolean, steps: Step[]): Promise<void> {
+  const group = new Group(mode, NAMES);
+  Object.assign(group, { limit, repeats });
+  const page = new Page(group);
+  group.visits = (name) => page.visits.get(name) ?? 0;
+  page.updates.connect();
+  await group.world.advance();
+  await vi.dynamicImportSettled();
+  for (const next of steps) {
+    await take(group, page, next);
+    await group.world.advance();
+    for (let times = 0; prompt && times < 3; times += 1) {
+      for (const each of SERVERS) group.answer(each);
+      await group.world.advance();
+    }
+    const unregistered = NAMES.filter((name) => page.updates.isLive(name) && !group.isRegistered(name));
+    expect(unregistered, `called live after ${JSON.stringify(next)}`).toEqual([]);
+  }
+  await group.rest(REST_MS);
+  check(group, page);
+  for (const name of [...page.stops.keys()].filter((_, n) => n % 2 === 0)) page.unsubscribe(name);
+  await group.rest(REST_MS);
+  check(group, page);
+  page.updates.close();
+  expect(group.world.timers, "timers after close()").toBe(0);
+}
+
+test.each(["z-client", "x"] as const)("mode %s", async (mode) => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.constantFrom(2, 4, 128), fc.boolean(), fc.boolean(), fc.array(step, { minLength: 1, maxLength: 40, size: "max" }),
+      (limit, repeats, prompt, steps) => walk(mode, limit, repeats, prompt, steps),
+    ),
+    { seed: SEED, numRuns: 40 * Math.max(FACTOR, 1) },
+  );
+});

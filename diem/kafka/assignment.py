@@ -9,6 +9,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import KafkaError, for_code
 
 from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.names import Names
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Owner, parse_client_id
 
 _STATES: Final = {"Stable": STABLE, "PreparingRebalance": REBALANCING, "CompletingRebalance": REBALANCING}
@@ -48,6 +49,22 @@ async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> Read
     if error_code:
         raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {for_code(error_code).__name__}")
     return _reading(state, members, topic)
+
+
+async def list_clones(admin: AIOKafkaAdminClient, names: Names) -> set[int]:
+    """The clones that have a group, also one without members; not those whose groups this user may not describe.
+
+    Every broker is asked for the groups that it coordinates. Takes up to 3 s.
+
+    Raises:
+        KafkaUnavailable: a broker does not answer in time, or cannot say now.
+    """
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            groups = await admin.list_consumer_groups()
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise KafkaUnavailable("the cluster", f"the groups cannot be listed: {_said(error)}") from error
+    return {number for group, *_ in groups if (number := names.clone_of(group)) is not None}
 
 
 def _reading(state: str, members: Iterable[Any], topic: str) -> Reading:

@@ -55,3 +55,10 @@ class Names(NamedTuple):
     def z_group(self, clone: int) -> str:
         """The group that the bridges of one ``clone`` on the Z axis share: each reads some of the partitions."""
         return f"{self.prefix}z-{clone}"
+
+    def clone_of(self, group: str) -> int | None:
+        """The clone whose group this is, by :meth:`z_group`; None for any other group."""
+        number = group.removeprefix(f"{self.prefix}z-")
+        # At most what an ``int`` is made of in no time; with leading zeros it is another group.
+        is_number = number.isascii() and number.isdigit() and len(number) < 10
+        return int(number) if is_number and self.z_group(int(number)) == group else None

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from diem.kafka.options import KafkaOptions
+from diem.process.auth import foreign_owner
 from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
 
@@ -131,7 +132,10 @@ def _password(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        if file.stat().st_mode & 0o077:
+        status = file.stat()
+        if owner := foreign_owner(status):
+            raise ConfigurationError(f"{file} belongs to user {owner}: remove it, or chown it")
+        if status.st_mode & 0o077:
             raise ConfigurationError(f"{file} is open to others: chmod 600 it")
         password = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

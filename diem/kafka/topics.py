@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aiokafka.admin import NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
-from diem.kafka.errors import KafkaUnavailable, WrongTopic
+from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import read_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import TopicSpec, differences, specs, traffic_spec, used_partitions
+from diem.kafka.topic_check import compare
+from diem.kafka.topic_specs import TopicSpec, specs, traffic_spec, used_partitions
 
 
 async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluster:
@@ -40,12 +40,9 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
             wanted = specs(options, len(cluster.brokers), partitions)
             await create(options, *(spec for spec in wanted if spec.name in missing))
             cluster = await _until_there(client, names)
-        in_force = await configurations(options, *names)
         if await _has_grown(options, len(cluster.topics[options.names.updates].partitions)):
             options = replace(options, partitions=None)
-        for spec in specs(options, len(cluster.brokers)):
-            if faults := list(differences(spec, options, cluster.topics[spec.name], in_force[spec.name])):
-                raise WrongTopic(spec.name, faults)
+        await compare(client, options, cluster)
         return cluster
 
 
@@ -88,23 +85,6 @@ async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
         if code and kind is not TopicAlreadyExistsError:
             why = f"topic {spec.name} was not made: {reason or kind.__name__}"
             raise KafkaUnavailable(options.bootstrap_servers, why)
-
-
-async def configurations(options: KafkaOptions, *topics: str) -> dict[str, dict[str, str]]:
-    """The settings of each topic as they are in force.
-
-    Raises:
-        KafkaUnavailable: the cluster does not say.
-    """
-    async with administering(options) as admin:
-        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in topics])
-    found: dict[str, dict[str, str]] = {}
-    for answer in answers:
-        for code, said, _kind, name, entries in answer.resources:
-            if code:
-                raise KafkaUnavailable(options.bootstrap_servers, f"{name} cannot be described: {said or code}")
-            found[name] = {entry[0]: entry[1] for entry in entries}
-    return found
 
 
 async def _until_there(client: AIOKafkaClient, names: Sequence[str]) -> Cluster:

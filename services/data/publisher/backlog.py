@@ -1,6 +1,6 @@
 """What is still to be written to a log, and how far the store's changes are safely there."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
@@ -48,6 +48,16 @@ class Backlog:
     def settled(self) -> bool:
         """Whether the log has all that the map asks for before its phase may end: what is to be acknowledged."""
         return all(lane.settled for lane in self.lanes)
+
+    def unknown(self, is_known: Callable[[bytes], bool]) -> list[bytes]:
+        """The endpoints with entries in the map that nobody has published, as strangers may have invented them.
+
+        Not all may fit into an acknowledgement: first are those that matter to the phase, which are the moving ones in
+        PREPARE, and the others in RETIRE, when the entries of what moves are about to change anyway.
+        """
+        found = [name for name in self.map.entries if not is_known(name)]
+        moving_first = self.map.head.phase is Phase.PREPARE
+        return sorted(found, key=lambda name: (self.map.entries[name].target is None) is moving_first)
 
     def take_tombs(self, number: int, limit: int) -> list[bytes]:
         """The tombstones of the next request to a lane: none before every new home has its first update.

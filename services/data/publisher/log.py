@@ -4,8 +4,9 @@ A lane is a partition of the updates topic; the last one is the partition of the
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -16,6 +17,7 @@ from diem.kafka.connecting import connected
 from diem.kafka.ending import end, end_producer
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
+from diem.kafka.topic_check import compare
 from diem.kafka.topic_specs import MAX_MESSAGE_BYTES
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
@@ -60,6 +62,8 @@ class Log:
         producer: AIOKafkaProducer,
         consumer: AIOKafkaConsumer,
     ) -> None:
+        # The sizes that are configured count at the start: plans give a topic partitions, operators replicas.
+        self._options = replace(options, partitions=None, replication=None)
         self._names = options.names
         self.topic = self._names.updates
         self._lanes = [TopicPartition(self.topic, number) for number in range(lanes - 1)]
@@ -89,13 +93,15 @@ class Log:
         written = await sending
         return (-1 if written is None else int(written.offset)), count
 
-    async def acknowledge(self, epoch: int) -> None:
+    async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
         """Say in the topic of the map that everything is written that its ``epoch`` asks for.
+
+        ``unknown`` are endpoints with entries in the map that the store does not have.
 
         Raises:
             KafkaError, OSError: it is not known whether that was written.
         """
-        value = encode_ack(epoch)
+        value = encode_ack(epoch, unknown)
         await self._producer.send_and_wait(self._names.partition_map, value, PUBLISHER_ACK, partition=0)
 
     async def ends(self, lanes: Sequence[int]) -> dict[int, int]:
@@ -132,6 +138,17 @@ class Log:
             leaders={number: found[part] for number, part in enumerate(self._lanes) if part in found},
             partitions=sum(topic == self._names.updates for topic, _ in found),
         )
+
+    async def check_settings(self) -> None:
+        """See that no topic has been altered so that it would lose or refuse updates.
+
+        Raises:
+            WrongTopic: one has been.
+            KafkaUnavailable: the brokers do not say.
+        """
+        cluster = await describe(self._client, *self._names.topics)
+        if len(cluster.topics) == len(self._names.topics):
+            await compare(self._client, self._options, cluster)
 
     def leave(self, node: int) -> None:
         """Cut the producer's connection to a broker that hangs: what is under way there goes to its new leader.

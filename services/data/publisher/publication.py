@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
 
 from diem.fanout.changes import ChangeMap
+from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.partition_map import MapReader
 from diem.kafka.topic_specs import check_room, used_partitions
 from diem.protocol.partition_map import Phase
@@ -64,6 +66,7 @@ class Publication:
         reader: MapReader,
         *,
         new: asyncio.Event,
+        hot: Collection[bytes] = (),
         on_written: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -74,6 +77,7 @@ class Publication:
         self._map_changed = asyncio.Event()
         reader.on_changed = self._map_changed.set
         self._new = new
+        self._hot = hot
         self._on_written = on_written
         self._landed = asyncio.Event()
         self._lanes = Lanes(log, progress, store.changes, self._on_landed)
@@ -84,7 +88,7 @@ class Publication:
 
         Raises:
             LogReplaced: start over with another log.
-            WrongTopic: the map uses partitions that the log has not.
+            WrongTopic: a topic would lose updates, or the map uses partitions that the log has not.
             KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: connect again.
         """
         for lane in self._backlog.lanes:
@@ -94,7 +98,7 @@ class Publication:
         self._checks.warn_of_another_store()
         work = [self._lanes.run(number) for number in range(len(self._backlog.lanes))]
         work += [self._take_in(), self._mark(), self._check(), self._look(), self._keep(), self._passes()]
-        work += [self._reader.run(), self._follow(), self._acknowledge()]
+        work += [self._reader.run(), self._follow(), self._acknowledge(), self._check_settings()]
         tasks = [asyncio.create_task(one) for one in (*work, self._checks.watch_leaders())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -140,10 +144,13 @@ class Publication:
             self._landed.clear()
             head = self._backlog.map.head
             if head.phase in ACKNOWLEDGED and head.epoch != said and self._backlog.settled:
-                await self._log.acknowledge(head.epoch)
+                await self._log.acknowledge(head.epoch, self._backlog.unknown(self._is_known))
                 said = head.epoch
                 structlog.get_logger("publisher").info("acknowledged the partition map", **head._asdict())
             await self._landed.wait()
+
+    def _is_known(self, endpoint: bytes) -> bool:
+        return endpoint in self._hot or self._store.changes.get(endpoint) is not None
 
     async def _mark(self) -> None:
         """Say in every lane that it has all that was accepted: what a bridge's beats stand on."""
@@ -155,6 +162,16 @@ class Publication:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._checks.same()
+
+    async def _check_settings(self) -> None:
+        """Whether the topics are still such that nothing is lost in them: first soon after they were opened."""
+        pause = LOOK_EVERY_S
+        while True:
+            await asyncio.sleep(pause)
+            # What the brokers do not say now is asked again; that they are away is noticed elsewhere.
+            with suppress(KafkaUnavailable):
+                await self._log.check_settings()
+            pause = CHECK_EVERY_S
 
     async def _check(self) -> None:
         while True:

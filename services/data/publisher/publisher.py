@@ -1,7 +1,6 @@
 """Keeps publishing: opens the topic, opens it again after a fault, starts over when it is another one."""
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
@@ -10,6 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
+from diem.kafka.client_log import quieten
 from diem.kafka.errors import WrongTopic
 from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import MapReader
@@ -22,6 +22,7 @@ from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
 from services.data.publisher.progress import LogReplaced, Progress
 from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore, names
+from services.data.store.cursor import Cursor
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
@@ -61,8 +62,7 @@ class Publisher:
             WrongTopic: the topic is there at the start, and not as it must be.
             ConfigurationError: the options cannot be used.
         """
-        # The client library writes a line for each of its attempts, ten in a second; what is wrong is said below.
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        quieten()
         loop = asyncio.get_running_loop()
         started, attempt = loop.time(), 0
         while True:
@@ -72,13 +72,15 @@ class Publisher:
             except LogReplaced as error:
                 self._log.warning("starting over", reason=str(error))
             except Exception as error:
+                wrong = isinstance(error, WrongTopic)
+                if wrong:
+                    self._distrust()
                 # Later than at the start, what is wrong may be put right while the REST service goes on.
                 early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
                 if early and isinstance(error, ConfigurationError):
                     raise
                 self._failed(error)
-                if isinstance(error, WrongTopic):
-                    self._read_map_again()
+                if wrong:
                     await asyncio.sleep(CHECK_EVERY_S)
             attempt = 0 if self._written > written else attempt + 1
             await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
@@ -94,14 +96,26 @@ class Publisher:
             self.opened += 1
             try:
                 reader = MapReader(options)
-                await Publication(self._store, progress, log, reader, new=self._new, on_written=self._wrote).run()
+                hot = frozenset(name.encode() for name in self._hot)
+                await Publication(
+                    self._store, progress, log, reader, new=self._new, hot=hot, on_written=self._wrote
+                ).run()
             finally:
                 self.publishing = False
 
-    def _read_map_again(self) -> None:
-        """Nothing more by the map from before: it may be the newer one for which the topic is wrong."""
-        if self._progress is not None:
-            self._progress.map = None
+    def _distrust(self) -> None:
+        """Publish no more until the topics have been compared, and then everything: what they had may be lost.
+
+        Nor by the map from before: it may be the newer one for which a topic is wrong.
+        """
+        old = self._progress
+        if old is not None:
+            backlog = Backlog(len(old.backlog.lanes) - 1, 0, old.backlog.map)
+            backlog.begin(names(self._store))
+            self._progress = replace(old, map=None, backlog=backlog)
+        # Also for the next process: before everything is there again, no mark may say so.
+        if (kept := self._store.cursor) is not None and kept.sequence:
+            self._store.keep_cursor(Cursor(kept.source, 0))
 
     def _wrote(self) -> None:
         # Only now: that a topic can be opened does not mean that it can be written to.

@@ -13,6 +13,7 @@ from diem.kafka.map_reader import MapReader
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import HEAD_KEY, Head, encode_head
+from tests.support.patience import PATIENCE_S
 
 OPTIONS = KafkaOptions("k:9092")
 
@@ -97,7 +98,7 @@ async def reader(broker: Broker) -> AsyncIterator[MapReader]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():
             await asyncio.sleep(0.002)
 

@@ -10,6 +10,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_writer import write_map
 from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import Head
+from tests.support.patience import PATIENCE_S
 
 
 class Hanging:
@@ -45,6 +46,6 @@ async def test_a_map_that_cannot_be_written_is_said_also_if_it_cannot_be_taken_b
     monkeypatch.setattr(map_writer, "end_producer", end_producer)
     monkeypatch.setattr(map_writer, "WITHIN_S", 0.05)
     with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await write_map(KafkaOptions("k:9092"), {}, Head(4, 1))
     assert made[0].aborting

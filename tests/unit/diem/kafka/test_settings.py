@@ -9,6 +9,7 @@ from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.settings import Settings as DataSettings
+from tests.support.users import give_away, needs_root
 
 SASL = {"DIEM_KAFKA_BOOTSTRAP_SERVERS": "k:9092", "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
 
@@ -33,9 +34,19 @@ def test_a_misspelt_setting_is_named_where_kafka_is_used_and_left_alone_elsewher
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVER="k:9092")
-    with pytest.raises(BadSettings, match="near: DIEM_KAFKA_BOOTSTRAP_SERVERS"):
+    with pytest.raises(BadSettings, match="did you mean DIEM_KAFKA_BOOTSTRAP_SERVERS"):
         DataSettings.load()
     BroadcastSettings.load()
+
+
+@needs_root
+def test_a_password_file_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret\n")
+    give_away(file).chmod(0o600)
+    set_all(monkeypatch, **SASL, DIEM_KAFKA_SASL_USERNAME="diem", DIEM_KAFKA_SASL_PASSWORD_FILE=str(file))
+    with pytest.raises(ConfigurationError, match="belongs to user 12345"):
+        KafkaSettings.load().kafka()
 
 
 @pytest.mark.parametrize("prefix", ["a/b", "x" * 101, "ü"])

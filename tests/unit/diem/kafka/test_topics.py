@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from diem.kafka import topics
+from diem.kafka import topic_check, topics
 from diem.kafka.errors import WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.kafka.options import KafkaOptions
@@ -24,8 +24,9 @@ class Broker:
         self._map = map_
         self._specs = {spec.name: spec for spec in made}
         monkeypatch.setattr(topics, "connected", self._connected)
-        for name in ("describe", "create", "configurations", "read_map"):
+        for name in ("describe", "create", "read_map"):
             monkeypatch.setattr(topics, name, getattr(self, name))
+        monkeypatch.setattr(topic_check, "settings_in_force", self.settings_in_force)
 
     @asynccontextmanager
     async def _connected(self, _options: KafkaOptions) -> AsyncIterator[None]:
@@ -41,8 +42,8 @@ class Broker:
     async def create(self, _options: KafkaOptions, *wanted: TopicSpec) -> None:
         self._specs |= {spec.name: spec for spec in wanted}
 
-    async def configurations(self, _options: KafkaOptions, *_names: str) -> dict[str, dict[str, str]]:
-        return {name: dict(spec.config) for name, spec in self._specs.items()}
+    async def settings_in_force(self, _client: None, *_names: str) -> list[dict[str, dict[str, str]]]:
+        return [{name: dict(spec.config) for name, spec in self._specs.items()}]
 
     async def read_map(self, _options: KafkaOptions) -> PartitionMap | None:
         return self._map

@@ -248,3 +248,11 @@ def test_an_endpoint_that_always_changes_while_it_is_written_reaches_its_new_lan
     lane.landed()
     assert backlog.settled is fits
     assert b"/a" in lane.due, "what changed meanwhile follows"
+
+
+@pytest.mark.parametrize(("phase", "first"), [(Phase.PREPARE, [b"/m", b"/r"]), (Phase.RETIRE, [b"/r", b"/m"])])
+def test_unknown_names_come_in_the_order_in_which_they_matter(phase: Phase, first: list[bytes]) -> None:
+    entries = {b"/known": Entry(1, 2), b"/m": Entry(1, 2), b"/r": Entry(3)}
+    backlog = Backlog(4, 0, PartitionMap(Head(4, 7, phase), entries))
+    assert backlog.unknown(lambda name: name == b"/known") == first
+    assert backlog.unknown(lambda _name: True) == []

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from bridge.fetched import abandon
 from diem.errors import DiemError
@@ -37,8 +37,8 @@ OPENED_WITHIN: Final = 0.5
 STOP_WITHIN: Final = 3.0
 COMMIT_WITHIN: Final = 5.0
 
-FAULTS: Final = (KafkaError, DiemError, OSError, TimeoutError)
-"""What Kafka can do to a bridge: tried again for ever."""
+FAULTS: Final = (KafkaError, ConsumerStoppedError, DiemError, OSError, TimeoutError)
+"""What Kafka can do to a bridge: tried again for ever. The second is that the library's own tasks have ended."""
 
 _endings: Final[set[asyncio.Task[None]]] = set()
 """Consumers that are being ended: a task that nobody holds may vanish."""

@@ -1,7 +1,6 @@
 """Wires a bridge: the watch over its topics, its place in a group if it has one, its serving end and its listener."""
 
 import asyncio
-import logging
 import time
 
 from bridge.badlog import BadLog
@@ -12,6 +11,7 @@ from bridge.settings import Settings
 from bridge.shared import Group, Shared
 from bridge.telling import Telling
 from bridge.watch import Watch
+from diem.kafka.client_log import quieten
 from diem.kafka.partition_map import MapReader
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -21,8 +21,7 @@ from diem.process.lifecycle import Lifecycle
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the updates topics, or a group's share of them, to one server until asked to stop."""
-    # The client library writes a line for each of its attempts, ten in a second; the bridge says itself what is wrong.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    quieten()
     key = SharedKey.load(settings.internal_key_file)
     shared = _shared(settings)
     serving = Serving(shared)

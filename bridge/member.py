@@ -96,8 +96,10 @@ class Member:
             MemberLost: it does not.
         """
         coordinator = self._coordinator
-        if coordinator._coordination_task.done():  # noqa: SLF001
-            raise MemberLost("the coordination task has ended")
+        coordinating = coordinator._coordination_task  # noqa: SLF001
+        if coordinating.done():
+            error = None if coordinating.cancelled() else coordinating.exception()
+            raise MemberLost(f"the coordination task has ended{f': {error}' if error else ''}")
         if coordinator._pending_exception is not None:  # noqa: SLF001
             raise MemberLost(repr(coordinator._pending_exception))  # noqa: SLF001
         beating = coordinator._heartbeat_task  # noqa: SLF001

@@ -154,8 +154,14 @@ class Reading:
         wanted = sorted(self._positions.missing - self._shared.watch.leaderless)
         if wanted and self._finding is None:
             self._finding = asyncio.create_task(bounds(self._consumer, wanted))
-            self._finding.add_done_callback(lambda _: wake(self._consumer))
+            self._finding.add_done_callback(self._found)
         return self._finding
+
+    def _found(self, finding: Finding) -> None:
+        """Go on reading; what went wrong is looked at there, unless this has ended meanwhile."""
+        if not finding.cancelled():
+            finding.exception()
+        wake(self._consumer)
 
     def _read_what_was_found(self) -> bool:
         """Read logs whose ends have been found; whether there were any."""

@@ -1,10 +1,16 @@
 import asyncio
+import gc
 from typing import Any, cast
 
+import pytest
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
+from bridge import consumer as module
 from bridge.consumer import Commits
+from diem.kafka.client_log import quieten
+from tests.support.patience import PATIENCE_S
 
 
 class Committing:
@@ -65,5 +71,37 @@ async def test_a_commit_that_hangs_holds_up_nobody() -> None:
     fake.open.clear()
     commits.mark(consumer(fake), {"t/0": 9})
     await settled()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await commits.close()
+
+
+async def test_a_commit_that_was_given_up_and_fails_later_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the library's does: what is under way is shielded, and goes on when whoever waits for it is cancelled."""
+    loading = asyncio.Event()
+    under_way: list[asyncio.Task[None]] = []
+
+    async def request() -> None:
+        await loading.wait()
+        raise GroupLoadInProgressError
+
+    class Shielding:
+        async def commit(self, _offsets: dict[TopicPartition, int]) -> None:
+            under_way.append(asyncio.ensure_future(request()))
+            await asyncio.shield(under_way[0])
+
+    quieten()
+    monkeypatch.setattr(module, "COMMIT_WITHIN", 0.0)
+    commits = Commits()
+    with structlog.testing.capture_logs() as lines:
+        commits.mark(cast("Any", Shielding()), {"t/0": 5})
+        await settled()
+        assert commits.failures == 1
+        loading.set()
+        await asyncio.wait(under_way)
+        under_way.clear()
+        gc.collect()
+    assert [line["error"].split()[0] for line in lines] == ["GroupLoadInProgressError"]
+    assert not caplog.records
+    await commits.close()

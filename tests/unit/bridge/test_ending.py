@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge import consumer as module
+from tests.support.patience import PATIENCE_S
 
 
 def stub(stop: Callable[[], Awaitable[None]]) -> Any:
@@ -44,7 +45,7 @@ async def test_a_stop_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             cut_short.set()
 
     consumer = stub(stop)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await module._stop(consumer)
         await cut_short.wait()
     assert consumer.closed

@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
 from bridge import membership as module
-from bridge.member import MemberLost
+from bridge.member import Member, MemberLost
 from bridge.membership import Membership
 from diem.kafka.options import KafkaOptions
 from diem.protocol.assignment import Owner
+from tests.support.patience import PATIENCE_S
 
 OWNER = Owner("b001", "ws://internal/ws", "ws://public/ws")
 
@@ -78,7 +81,7 @@ async def membership(world: World) -> AsyncIterator[Membership]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -170,3 +173,15 @@ async def test_another_topic_is_joined_for_anew(world: World, membership: Member
     membership.begin_again()
     await until(lambda: len(world.members) == 2 and membership.joined)
     assert (world.left, membership.assigned) == (1, frozenset({1}))
+
+
+async def test_a_member_whose_coordination_has_ended_says_why_and_leaves_no_exception_behind() -> None:
+    async def coordinate() -> None:
+        raise GroupLoadInProgressError
+
+    coordination = asyncio.ensure_future(coordinate())
+    await asyncio.wait([coordination])
+    consumer: Any = SimpleNamespace(_coordinator=SimpleNamespace(_coordination_task=coordination))
+    with pytest.raises(MemberLost, match=r"has ended: .*GroupLoadInProgressError"):
+        Member(consumer, lambda _partitions: None).check()
+    assert not coordination._log_traceback  # the loop would write one

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
 from diem.links.handover import Handover
 from diem.links.http import make_server
@@ -59,11 +60,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     publisher = _publisher(settings, store)
     access = await Access.open(Plans(each.plan for each in configured.plan), store, clock)
     owner_of, options = keeper.claims.owner_of, _api_options(settings)
-    api = Api(store, write_key, owner_of, options, clock, access=access, sources=keeper.status)
+    api = Api(store, write_key, owner_of, options, clock, access=access, sources=keeper.public_status)
     report = Report(settings, life, store, keeper, publisher)
     server = make_server(
         api,
-        connections=settings.connections,
+        limits=_connection_limits(settings),
+        privileged=api.is_privileged,
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
@@ -153,6 +155,18 @@ def _store_limits(settings: Settings) -> StoreLimits:
     )
 
 
+def _connection_limits(settings: Settings) -> ConnectionLimits:
+    return ConnectionLimits(
+        settings.connections,
+        settings.reserved_connections,
+        per_address=address_bound(
+            settings.connections_per_address,
+            loopback=settings.connections_per_address_loopback,
+            trusted=settings.trusted_proxies,
+        ),
+    )
+
+
 def _api_options(settings: Settings) -> ApiOptions:
     anonymous = settings.anonymous_reads
     return ApiOptions(
@@ -162,6 +176,8 @@ def _api_options(settings: Settings) -> ApiOptions:
         servers=settings.websocket_servers,
         metadata=settings.metadata_services,
         anonymous=is_loopback(settings.host) if anonymous == "auto" else anonymous == "on",
+        cors_origins=frozenset(settings.cors_origins),
+        concurrent_reads=settings.concurrent_reads,
         rate=Rate(settings.read_rate, settings.read_burst),
         loopback_rate=Rate(settings.read_rate_loopback, settings.read_burst_loopback),
     )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from diem.process.listeners import canonical_origin
 from diem.protocol.endpoints import is_valid
 from diem.traffic.settings import TrafficSettings
 
@@ -61,6 +62,9 @@ class Settings(TrafficSettings):
     anonymous_reads: Literal["auto", "on", "off"] = Field(
         default="auto", description="Whether reading needs no key; auto: on a loopback address only."
     )
+    cors_origins: list[str] = Field(
+        default=[], description="Origins whose pages may read without an API key, exact; * allows any (CORS)."
+    )
     hot: list[str] = Field(
         default=[],
         description="Endpoints that all servers get in partitioned modes; counts when the partition map is made.",
@@ -69,7 +73,19 @@ class Settings(TrafficSettings):
     read_burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
     read_rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
     read_burst_loopback: float = Field(default=8000.0, ge=1, description="The same for addresses of this machine.")
-    connections: int = Field(default=1000, ge=1, description="Open connections of the public listener; beyond, 503.")
+    connections: int = Field(default=1000, ge=1, description="Open connections of readers; beyond, 503.")
+    reserved_connections: int = Field(
+        default=100, ge=1, description="Connections beside those for requests with the write key."
+    )
+    connections_per_address: int = Field(
+        default=50,
+        ge=1,
+        description="Readers' connections of one address (IPv6: /64) but for trusted proxies; then 429.",
+    )
+    connections_per_address_loopback: int = Field(
+        default=1000, ge=1, description="The same for addresses of this machine."
+    )
+    concurrent_reads: int = Field(default=64, ge=1, description="Requests of readers that are worked on at once.")
     busy_timeout: float = Field(default=5.0, gt=0, le=60, description="Seconds that a commit waits for a lock.")
     max_endpoints: int = Field(default=50_000, ge=1, description="Endpoints that the store may hold, gone ones too.")
     history_versions: int = Field(
@@ -84,6 +100,11 @@ class Settings(TrafficSettings):
         if wrong := [name for name in names if not is_valid(name)]:
             raise ValueError(f"not the name of an endpoint: {wrong[0]!r}")
         return names
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _canonical(cls, origins: list[str]) -> list[str]:
+        return [origin if origin == "*" else canonical_origin(origin) for origin in origins]
 
     @model_validator(mode="after")
     def _servers_are_complete(self) -> Self:

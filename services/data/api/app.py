@@ -23,6 +23,8 @@ from services.data.access.access import Access
 from services.data.access.keys import Keyring
 from services.data.access.plans import Plans
 from services.data.api import openapi, problems
+from services.data.api.catalogue import Catalogue
+from services.data.api.cors import Cors
 from services.data.api.data import PREFIX, DataApi, OwnerOf
 from services.data.api.guard import LOOPBACK_NAMES, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
@@ -52,6 +54,8 @@ class ApiOptions:
     servers: Sequence[Mapping[str, Any]] = ()
     metadata: Sequence[Mapping[str, Any]] = ()
     anonymous: bool = True
+    cors_origins: frozenset[str] = frozenset()
+    concurrent_reads: int = 64
     rate: Rate = field(default=Rate(20, 100))
     loopback_rate: Rate = field(default=Rate(2000, 8000))
 
@@ -72,7 +76,7 @@ class Api:
     ) -> None:
         clock = clock or SystemClock()
         access = access or Access(Plans(), Keyring(), store, clock)
-        data = DataApi(store, write_key, owner_of)
+        data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
         page = Page(options.page_dir, options.mode, options.servers, options.metadata)
         description = orjson.dumps(openapi.document())
 
@@ -107,12 +111,18 @@ class Api:
             write_key=write_key,
             access=access,
             anonymous=options.anonymous,
+            cors=Cors(options.cors_origins),
+            concurrent_reads=options.concurrent_reads,
             clock=clock,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         await self._guard(scope, receive, send)
+
+    def is_privileged(self, scope: Scope) -> bool:
+        """Whether a request shows the write key: it has connections of its own, and does not wait behind reads."""
+        return self._guard.is_privileged(scope)
 
     def samples(self) -> Iterable[metrics.Sample]:
         """The interface's metrics."""

@@ -1,8 +1,7 @@
 """The resources under ``/v1``: catalogue, one endpoint's data, single and bulk writes (docs/protocol.md section 6)."""
 
 from collections.abc import Callable
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 from starlette.requests import Request
@@ -11,15 +10,16 @@ from starlette.responses import Response
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
-from diem.protocol.versions import iso
 from services.data import datasets
+from services.data.api import cost
 from services.data.api.bodies import idempotency_key, read_body
+from services.data.api.catalogue import ENTRIES_A_REQUEST, MAX_ENTRIES, Catalogue, Wanted
 from services.data.api.guard import unauthorised
 from services.data.api.history import wanted_version
-from services.data.api.negotiate import choose, has_etag, media_type
+from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
 from services.data.datasets.form import body as json_body
 from services.data.errors import Gone, Owned, Unknown
-from services.data.store import Accepted, Head, Store
+from services.data.store import Accepted, Store
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
@@ -29,38 +29,35 @@ OwnerOf = Callable[[str], str | None]
 """The source that keeps an endpoint, if one does."""
 
 
-class _Catalogue(NamedTuple):
-    revision: int
-    etag: str
-    body: bytes
-
-
 class DataApi:
     """Handlers of the resources. ``owner_of`` protects what sources keep: two writers would overwrite each other."""
 
-    def __init__(self, store: Store, write_key: SharedKey, owner_of: OwnerOf) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, write_key: SharedKey, owner_of: OwnerOf) -> None:
         self._store = store
         self._write_key = write_key
         self._owner_of = owner_of
-        self._catalogue: dict[bool, _Catalogue] = {}
+        self._catalogue = catalogue
 
     async def catalogue(self, request: Request) -> Response:
-        """``GET /v1/endpoints``: everything that can be read; with ``?gone=true`` also what was deleted."""
-        gone = request.query_params.get("gone", "false")
-        if gone not in {"true", "false"}:
-            return problem(400, "bad_query", "gone is true or false")
-        include_gone = gone == "true"
-        revision = self._store.revision
-        cached = self._catalogue.get(include_gone)
-        if cached is None or cached.revision != revision:
-            listed = [_entry(head) for head in self._store.heads() if include_gone or not head.gone]
-            body = orjson.dumps({"endpoints": listed})
-            etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-            cached = self._catalogue[include_gone] = _Catalogue(revision, etag, body)
-        headers = {"ETag": cached.etag, "Cache-Control": "no-cache"}
-        if has_etag(request.headers.get("if-none-match"), cached.etag):
+        """``GET /v1/endpoints``: what can be read, in parts; with ``?gone=true`` also what was deleted."""
+        wanted = _wanted_part(request)
+        if isinstance(wanted, str):
+            return problem(400, "bad_query", wanted)
+        compress = accepts_gzip(request.headers.get("accept-encoding"))
+        # Who writes sees what was written; everybody else may get a part of a second ago.
+        fresh = self._write_key.matches(request.headers.get("authorization"))
+        part, made = await self._catalogue.part(wanted, fresh=fresh, compressed=compress)
+        cost.add(request, made // ENTRIES_A_REQUEST)
+        body = (await part.compressed() if compress else b"") or part.body
+        coded = body is not part.body
+        etags = {True: f'"{part.etag}-gzip"', False: f'"{part.etag}"'}
+        headers = {"ETag": etags[coded], "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        condition = request.headers.get("if-none-match")
+        if any(has_etag(condition, etag) for etag in etags.values()):
             return Response(status_code=304, headers=headers)
-        return Response(cached.body, headers=headers, media_type=JSON)
+        if coded:
+            headers["Content-Encoding"] = "gzip"
+        return Response(body, headers=headers, media_type=JSON)
 
     async def read(self, request: Request) -> Response:
         """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store.
@@ -162,27 +159,25 @@ def _endpoint(request: Request) -> str:
     return endpoints.check(path.removeprefix(PREFIX))
 
 
+def _wanted_part(request: Request) -> Wanted | str:
+    """The part of the catalogue that is asked for, or what is wrong with the question."""
+    query = request.query_params
+    gone, after, limit = query.get("gone", "false"), query.get("after"), query.get("limit", str(MAX_ENTRIES))
+    if gone not in {"true", "false"}:
+        return "gone is true or false"
+    if after is not None and not endpoints.is_valid(after):
+        return "after is the name of an endpoint"
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_ENTRIES):
+        return f"limit is a number from 1 to {MAX_ENTRIES}"
+    return Wanted(gone == "true", after or "", int(limit))
+
+
 def _etag(version: int, chosen: str) -> str:
     return f'"{version}-{"csv" if chosen == CSV else "json"}"'
 
 
 def _headers(version: int, chosen: str) -> dict[str, str]:
     return {"ETag": _etag(version, chosen), "Vary": "Accept", "Cache-Control": "no-cache"}
-
-
-def _entry(head: Head) -> dict[str, Any]:
-    return {
-        "endpoint": head.endpoint,
-        "title": head.title,
-        "area": head.area,
-        "quantity": head.quantity,
-        "unit": head.unit,
-        "resolution": head.resolution,
-        "version": head.version,
-        "time": iso(head.changed_ms),
-        "source": head.source,
-        "gone": head.gone,
-    }
 
 
 def _answer(accepted: Accepted) -> dict[str, Any]:

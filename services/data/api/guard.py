@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -16,13 +16,19 @@ from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.quota import fields
 from services.data.access.verdict import Asked, Reason
+from services.data.api import cost
+from services.data.api.cors import Cors
 from services.data.api.problems import refused, too_many_requests
+from services.data.api.slots import Slots
 
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
 """Resources whose paths go on with the name of an endpoint."""
+_OF_ALL: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+# A page of another origin cannot even embed what it may not read.
+_OF_READS: Final = (*_OF_ALL, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -40,7 +46,8 @@ class Guard:
 
     A name in Host that is not ours is refused, so that a page of a foreign name that was pointed at this address (DNS
     rebinding) reaches nothing. ``hosts`` may contain ``*`` to allow any. Who shows the write key has no plan; who shows
-    an API key has that key's, below ``/v1/``; everybody else has the plan of his address.
+    an API key has that key's, below ``/v1/``; everybody else has the plan of his address, and pays for what answers
+    cost. At most ``concurrent_reads`` requests of readers below ``/v1/`` are worked on at once.
     """
 
     def __init__(
@@ -52,9 +59,13 @@ class Guard:
         write_key: SharedKey,
         access: Access,
         anonymous: bool,
+        cors: Cors,
+        concurrent_reads: int,
         clock: Clock,
     ) -> None:
         self._app = app
+        self._slots = Slots(app, concurrent_reads)
+        self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
         self._plan = plan
         self._write_key = write_key
@@ -64,40 +75,57 @@ class Guard:
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answered requests by method and status."""
 
+    def is_privileged(self, scope: Scope) -> bool:
+        """Whether a request shows the write key."""
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        return given is not None and self._write_key.matches(given.decode("latin-1"))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in _METHODS else "other"
+        decided = await self._decide(scope)
+        sent = 0
 
         async def send_counted(message: Message) -> None:
+            nonlocal sent
             if message["type"] == "http.response.start":
                 self.requests[method, message["status"]] += 1
-                headers = MutableHeaders(scope=message)
-                headers["X-Content-Type-Options"] = "nosniff"
-                headers["Referrer-Policy"] = "no-referrer"
-                if scope["path"].startswith("/v1/") and scope["method"] in _READS:
-                    headers["Access-Control-Allow-Origin"] = "*"
-                    headers["Access-Control-Expose-Headers"] = "ETag, Retry-After, RateLimit, RateLimit-Policy"
-                for name, value in limits.items():
-                    headers[name] = value
+                self._add_headers(scope, message, decided)
+            else:
+                sent += len(message.get("body", b""))
             await send(message)
 
-        refusal, limits = await self._decide(scope)
-        await (self._app if refusal is None else refusal)(scope, receive, send_counted)
+        if decided.refusal is not None:
+            await decided.refusal(scope, receive, send_counted)
+            return
+        waits = not decided.privileged and _is_versioned(scope)
+        await (self._slots if waits else self._app)(scope, receive, send_counted)
+        if decided.pays and (more := cost.of(scope, sent)):
+            self._plan.charge(_address(scope), self._clock.monotonic(), more)
 
-    async def _decide(self, scope: Scope) -> tuple[Response | None, Mapping[str, str]]:
-        """The answer, if there is one already, and the header fields that every answer gets."""
+    def _add_headers(self, scope: Scope, message: Message, decided: "_Decision") -> None:
+        reads = scope["method"] in _READS
+        # None of them is set by anybody else, so they need not be looked for.
+        message["headers"] = [*message.get("headers", ()), *(_OF_READS if reads else _OF_ALL)]
+        cors = self._cors.of_answer(_origin(scope), shows_key=decided.shows_key) if reads else {}
+        if cors or decided.fields or (reads and self._cors.depends_on_origin):
+            headers = MutableHeaders(scope=message)
+            headers.update({**cors, **decided.fields})
+            if reads and self._cors.depends_on_origin:
+                headers.add_vary_header("Origin")
+
+    async def _decide(self, scope: Scope) -> "_Decision":
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or ("*" not in self._hosts and host_name(hosts[0]) not in self._hosts):
-            return problem(400, "host", "this service does not have the name in the Host header"), {}
-        authorization = headers.get("authorization")
-        if self._write_key.matches(authorization):
-            return None, {}
+            return _Decision(problem(400, "host", "this service does not have the name in the Host header"))
+        if self.is_privileged(scope):
+            return _Decision(privileged=True)
         asked = _asked(scope)
-        text = offered(authorization) if scope["path"].startswith("/v1/") else None
+        text = offered(headers.get("authorization")) if _is_versioned(scope) else None
         if text is None:
             return self._without_key(scope, headers, asked)
         verdict = await self._access.admit(text, asked)
@@ -105,30 +133,58 @@ class Guard:
             # The key pays for nothing here, so the address does: keys are not for guessing.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
-                return beyond, {}
-        return refused(verdict), {} if asked.free else fields(verdict.limits)
+                return _Decision(beyond, shows_key=True)
+        return _Decision(refused(verdict), {} if asked.free else fields(verdict.limits), shows_key=True)
 
-    def _without_key(self, scope: Scope, headers: Headers, asked: Asked) -> tuple[Response | None, Mapping[str, str]]:
-        versioned = scope["path"].startswith("/v1/")
+    def _without_key(self, scope: Scope, headers: Headers, asked: Asked) -> "_Decision":
+        versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
         if versioned and self._anonymous and plan is not None and not preflight and not asked.free:
             verdict = self._access.admit_anonymous(plan, _address(scope), asked._replace(writes=False))
-            return refused(verdict), fields(verdict.limits)
+            return _Decision(refused(verdict), fields(verdict.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
-            return beyond, {}
+            return _Decision(beyond)
         # Browsers ask this without the key that the request itself will show.
         if preflight and versioned:
-            return _preflight(), {}
+            return _Decision(self._preflight(headers))
         if not self._anonymous and versioned:
-            return unauthorised("reading needs an API key here"), {}
-        return None, {}
+            return _Decision(unauthorised("reading needs an API key here"))
+        return _Decision(pays=True)
+
+    def _preflight(self, headers: Headers) -> Response:
+        granted = self._cors.of_preflight(headers.get("origin"), headers.get("access-control-request-headers"))
+        if granted is None:
+            return problem(403, "origin", "pages of this origin may read with an API key only")
+        return Response(status_code=204, headers=dict(granted))
 
     def _beyond_rate(self, scope: Scope) -> Response | None:
         address = _address(scope)
         wait_s = self._plan.take(address, self._clock.monotonic())
         return too_many_requests(wait_s, self._plan.rate(address).policy) if wait_s else None
+
+
+class _Decision(NamedTuple):
+    """What was decided on a request before it is routed."""
+
+    refusal: Response | None = None
+    fields: Mapping[str, str] = {}
+    """Header fields that the answer gets."""
+    privileged: bool = False
+    """It shows the write key."""
+    shows_key: bool = False
+    """It shows an API key, right or wrong: whoever has it may have the answer."""
+    pays: bool = False
+    """Its address pays for what the answer costs."""
+
+
+def _is_versioned(scope: Scope) -> bool:
+    return bool(scope["path"].startswith("/v1/"))
+
+
+def _origin(scope: Scope) -> str | None:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
 
 
 def _address(scope: Scope) -> str:
@@ -146,16 +202,3 @@ def _asked(scope: Scope) -> Asked:
 def unauthorised(detail: str) -> Response:
     """The answer to a request without the key that it needs."""
     return problem(401, "unauthorised", detail, headers={"WWW-Authenticate": 'Bearer realm="DIEM"'})
-
-
-def _preflight() -> Response:
-    # Reads are open to every origin; a conditional read, or one with a key, asks first. Writes get no such permission.
-    return Response(
-        status_code=204,
-        headers={
-            "Access-Control-Allow-Origin": "*",
-            "Access-Control-Allow-Methods": "GET, HEAD",
-            "Access-Control-Allow-Headers": "If-None-Match, Accept, Authorization",
-            "Access-Control-Max-Age": "86400",
-        },
-    )

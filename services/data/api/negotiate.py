@@ -32,6 +32,16 @@ def _quality(accept: str, offer: str) -> float:
     return found[1]
 
 
+def accepts_gzip(accept_encoding: str | None) -> bool:
+    """Whether an Accept-Encoding header takes gzip by its name (RFC 9110 section 12.5.3)."""
+    for part in (accept_encoding or "").lower().split(","):
+        name, semicolon, parameters = part.partition(";")
+        if name.strip() in {"gzip", "x-gzip"}:
+            match = _QUALITY.search(semicolon + parameters)
+            return match is None or float(match[1]) > 0
+    return False
+
+
 def has_etag(if_none_match: str | None, etag: str) -> bool:
     """Whether an If-None-Match header names ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
     if if_none_match is None:

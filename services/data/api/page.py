@@ -42,7 +42,7 @@ class Page:
 
     async def config(self, _request: Request) -> Response:
         """``GET /config.json``: the mode, the WebSocket servers, the metadata services, where REST is."""
-        headers = {"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}
+        headers = {"Cache-Control": "no-cache"}
         return Response(self._config, headers=headers, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
@@ -57,8 +57,6 @@ class Page:
         # The build puts a hash of the content into the names under assets/: such a file never changes.
         response.headers["Cache-Control"] = _IMMUTABLE if path.startswith("/assets/") else "no-cache"
         response.headers.update(headers)
-        # The SDK may be loaded by pages of other origins; whether they may connect is for the servers' origin rule.
-        response.headers["Access-Control-Allow-Origin"] = "*"
         return response
 
     def _policies(self, host: str) -> dict[str, str]:

@@ -102,7 +102,5 @@ def too_many_requests(retry_after_s: float, policy: str) -> Response:
         "Retry-After": str(seconds),
         "RateLimit-Policy": policy,
         "RateLimit": f'"anonymous";r=0;t={seconds}',
-        "Access-Control-Allow-Origin": "*",
-        "Access-Control-Expose-Headers": "Retry-After",
     }
     return problem(429, "rate", "too many requests from this address", headers=headers)

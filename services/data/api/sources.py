@@ -13,7 +13,7 @@ from services.data.api.negotiate import has_etag
 PATH: Final = "/v1/sources"
 
 SourcesStatus = Callable[[], Sequence[dict[str, Any]]]
-"""Each source's state; without addresses and paths, since everybody who may read may read it."""
+"""Each source's state, with words of ours for what is wrong, since everybody who may read may read it."""
 
 
 class SourcesApi:

@@ -3,7 +3,7 @@
 The names here are what a plug-in needs (docs/sources.md).
 """
 
-from services.data.sources.source import Claim, Health, Sink, Source
+from services.data.sources.source import Claim, Fault, Health, Sink, Source
 from services.data.sources.tables import Endpoint, SourceTable
 
-__all__ = ["Claim", "Endpoint", "Health", "Sink", "Source", "SourceTable"]
+__all__ = ["Claim", "Endpoint", "Fault", "Health", "Sink", "Source", "SourceTable"]

@@ -2,17 +2,24 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from diem.process.faults import ConfigurationError
+from diem.process.faults import ConfigurationError, did_you_mean
 from services.data.access.config import PlanConfig
 from services.data.sources import plugins
-from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable, Table
+from services.data.sources.tables import (
+    DirectoryConfig,
+    EndpointTable,
+    HttpConfig,
+    SimulationConfig,
+    SourceTable,
+    Table,
+)
 
 __all__ = ["TABLES", "BadConfig", "Config", "DirectoryConfig", "HttpConfig", "SimulationConfig", "load"]
 
@@ -22,6 +29,8 @@ TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "simulation": SimulationConfig,
 }
 """The types of sources that are there without plug-ins."""
+_KINDS: Final = ("source", "plan")
+"""The tables of the file."""
 
 
 class BadConfig(ConfigurationError):
@@ -45,8 +54,13 @@ def _source(raw: object, info: ValidationInfo) -> object:
         raise PydanticCustomError("type", "field required: type")
     table = TABLES.get(str(kind)) or _plugged_in(str(kind))
     if table is None:
-        known = {"kind": str(kind)[:40], "known": ", ".join(map(repr, [*TABLES, *plugins.installed()]))}
-        raise PydanticCustomError("type", "input tag '{kind}' is no type of source; known are {known}", known)
+        types = [*TABLES, *plugins.installed()]
+        known = {
+            "kind": str(kind)[:40],
+            "known": ", ".join(map(repr, types)),
+            "hint": did_you_mean(str(kind)[:40], types),
+        }
+        raise PydanticCustomError("type", "input tag '{kind}' is no type of source; known are {known}{hint}", known)
     return table.model_validate(raw, context=info.context)
 
 
@@ -84,26 +98,84 @@ def load(path: Path) -> Config:
         raise BadConfig(path, [f"not TOML: {error}"]) from error
     try:
         config = Config.model_validate(document, context={"directory": path.parent})
+        faults = []
     except ValidationError as error:
-        raise BadConfig(path, [_fault(text, document, fault) for fault in error.errors(include_url=False)]) from None
-    for kind, tables in (("source", config.source), ("plan", config.plan)):
-        names = [table.name for table in tables]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                where = _where(text, document, (kind, index, "name"))
-                raise BadConfig(path, [f"{where}: another {kind} has the name {name!r}"])
+        faults = [_fault(text, document, fault) for fault in error.errors(include_url=False)]
+    faults += _names_given_twice(text, document)
+    if faults:
+        raise BadConfig(path, faults)
     return config
 
 
+def _names_given_twice(text: str, document: dict[str, Any]) -> list[str]:
+    faults = []
+    for kind in _KINDS:
+        names: set[str] = set()
+        for index, table in enumerate(_tables(document, kind)):
+            name = table.get("name", _default_name(kind, table)) if isinstance(table, dict) else None
+            if not isinstance(name, str):
+                continue  # that is a fault of its own
+            if name in names:
+                where = _where(text, document, (kind, index, "name"))
+                faults.append(f"{where}: another {kind} has the name {name!r}")
+            names.add(name)
+    return faults
+
+
+def _default_name(kind: str, table: dict[str, Any]) -> object:
+    model = _model(kind, table)
+    return model.model_fields["name"].default if model is not None else None
+
+
 def _fault(text: str, document: dict[str, Any], fault: Any) -> str:  # noqa: ANN401  # pydantic's error details
-    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{_where(text, document, fault['loc'])}: {message[:1].lower()}{message[1:]}"
+    location = fault["loc"]
+    if fault["type"] == "extra_forbidden":
+        message = _no_such_field(document, location)
+    else:
+        message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{_where(text, document, location)}: {message[:1].lower()}{message[1:]}"
+
+
+def _no_such_field(document: dict[str, Any], location: Sequence[int | str]) -> str:
+    """Say which fields or tables a misspelt one may have been meant to be."""
+    match location:
+        case [str(kind)]:
+            return f"no such table{did_you_mean(kind, _KINDS)}"
+        case [str(kind), int(index), str(field)]:
+            known = _fields(_model(kind, _tables(document, kind)[index]))
+        case ["source", int(), "endpoints", str(), str(field)]:
+            known = _fields(EndpointTable)
+        case _:
+            field, known = str(location[-1]), ()
+    return f"no such field{did_you_mean(field, known)}"
+
+
+def _fields(model: type[BaseModel] | None) -> Collection[str]:
+    return () if model is None else model.model_fields
+
+
+def _model(kind: str, table: dict[str, Any]) -> type[BaseModel] | None:
+    """Return the model of a table, as far as that is known."""
+    return PlanConfig if kind == "plan" else TABLES.get(str(table.get("type"))) or _plugged_in_or_not(table)
+
+
+def _plugged_in_or_not(table: dict[str, Any]) -> type[SourceTable] | None:
+    try:
+        return _plugged_in(str(table.get("type")))
+    except PydanticCustomError:  # which is a fault of its own
+        return None
+
+
+def _tables(document: dict[str, Any], kind: str) -> list[Any]:
+    tables = document.get(kind)
+    return tables if isinstance(tables, list) else []
 
 
 def _where(text: str, document: dict[str, Any], location: Sequence[int | str]) -> str:
     """``line 7, [[source]] 2 "prices", every``: as much of it as is known."""
-    if len(location) < 2 or location[0] not in {"source", "plan"} or not isinstance(location[1], int):
-        return ", ".join(str(part) for part in location) or "file"
+    if len(location) < 2 or location[0] not in _KINDS or not isinstance(location[1], int):
+        line = _line_of_table(text, str(location[0])) if location else None
+        return ", ".join([*([f"line {line}"] if line else []), *map(str, location)]) or "file"
     kind, index = str(location[0]), location[1]
     table = document[kind][index]
     fields = [part for part in location[2:] if isinstance(part, str) and part != "[key]"]
@@ -113,6 +185,12 @@ def _where(text: str, document: dict[str, Any], location: Sequence[int | str]) -
     name = f' "{table["name"]}"' if isinstance(table, dict) and isinstance(table.get("name"), str) else ""
     shown = [".".join(fields)] if fields else []
     return ", ".join([*([f"line {line}"] if line else []), f"[[{kind}]] {index + 1}{name}", *shown])
+
+
+def _line_of_table(text: str, name: str) -> int | None:
+    """Return the first line of a table or key at the top of the file."""
+    begins = re.compile(rf'\s*(\[\[?\s*)?"?{re.escape(name)}"?\s*(\]|=|\.)')
+    return next((number for number, line in enumerate(text.splitlines(), start=1) if begins.match(line)), None)
 
 
 def _line(text: str, kind: str, index: int, fields: Sequence[str]) -> int | None:

@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from diem.process.clock import Clock
+from diem.protocol.retry_after import retry_after_s
 from services.data import datasets
 from services.data.datasets import Dataset
 from services.data.errors import DataError, Invalid
 from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
 from services.data.sources.network import Allowance, BoundedTransport
-from services.data.sources.schedule import next_time, retry_after_s
-from services.data.sources.source import Claim, Health, Sink
+from services.data.sources.schedule import next_time
+from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
 
 BACKOFF_CAP_S: Final = 60.0
@@ -90,7 +91,7 @@ class HttpSource:
             if found is not None:
                 await self._store(found, sink)
         except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
-            self.health.failed(_text(error))
+            self.health.failed(_text(error), fault=_fault(error))
             self._in_a_row += 1
             return self._patience(error)
         self.health.succeeded()
@@ -156,6 +157,11 @@ class HttpSource:
         if "json" in declared or "csv" in declared:
             return "csv" in declared
         return PurePosixPath(urlsplit(self._config.url).path).suffix.lower() != ".json"
+
+
+def _fault(error: Exception) -> Fault:
+    # A body with no end and an answer with the wrong status are the server's, not the data's.
+    return Fault.UNREACHABLE if isinstance(error, PollFailed) else fault_of(error)
 
 
 def _text(error: Exception) -> str:

@@ -19,7 +19,7 @@ from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
 from services.data.sources.http import HttpSource
 from services.data.sources.market import Simulation
-from services.data.sources.source import Sink, Source
+from services.data.sources.source import Fault, Sink, Source
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
 
 RESTART_WITHIN_S: Final = 10.0
@@ -74,16 +74,16 @@ class Keeper:
         return put
 
     def status(self) -> list[dict[str, Any]]:
-        """How each source is doing; ``endpoints`` is how many it has brought since the process started."""
-        return [
-            {
-                "name": source.name,
-                "type": self._types.get(source.name, ""),
-                **source.health.status(),
-                "endpoints": len(self._kept[source.name]),
-            }
-            for source in self._sources
-        ]
+        """How each source is doing, for operators; ``endpoints`` is how many it has brought since the start."""
+        return [self._entry(source, source.health.status()) for source in self._sources]
+
+    def public_status(self) -> list[dict[str, Any]]:
+        """How each source is doing, for everybody: what is wrong is in words of ours."""
+        return [self._entry(source, source.health.public_status()) for source in self._sources]
+
+    def _entry(self, source: Source, health: dict[str, Any]) -> dict[str, Any]:
+        kept = len(self._kept[source.name])
+        return {"name": source.name, "type": self._types.get(source.name, ""), **health, "endpoints": kept}
 
     def samples(self) -> Iterable[metrics.Sample]:
         """The sources' metrics."""
@@ -148,5 +148,5 @@ async def _keep(source: Source, sink: Sink) -> None:
             # A defect of one source, who may have awaited what it had cancelled: it starts over, and the others never
             # notice.
             _logger.exception("source stopped", source=source.name)
-            source.health.failed(f"internal: {type(error).__name__}")
+            source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
         await asyncio.sleep(random.uniform(0, RESTART_WITHIN_S))  # noqa: S311  # jitter, not a secret

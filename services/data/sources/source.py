@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol.versions import iso
 from services.data.datasets import Dataset
+from services.data.errors import Unavailable
 
 MAX_ERROR: Final = 300
 """Characters of an error that are kept: what failed may have written it."""
@@ -35,6 +38,16 @@ class Sink(Protocol):
         ...
 
 
+class Fault(StrEnum):
+    """What everybody may know of a source that fails. The text of an error may have names of files and hosts."""
+
+    UNREACHABLE = "it cannot be reached or read"
+    INVALID = "what it has is not valid"
+    STORE = "the store cannot take what it has"
+    INTERNAL = "an error of the service"
+    OTHER = "the last attempt failed"
+
+
 @dataclass(slots=True)
 class Health:
     """How a source is doing; says so in the log once per change of state."""
@@ -45,6 +58,8 @@ class Health:
     last_success_ms: int | None = None
     successes: int = 0
     failures: int = 0
+    fault: Fault | None = None
+    """What is wrong, in words for everybody; None when nothing is."""
 
     def succeeded(self) -> None:
         """A poll ended well, whether or not there was news."""
@@ -52,15 +67,19 @@ class Health:
         self.last_success_ms = self.clock.wall_ms()
         if self.error is not None:
             _logger.info("source works again", source=self.name)
-            self.error = None
+            self.error = self.fault = None
 
-    def failed(self, error: str, *, times: int = 1) -> None:
-        """A poll failed: the last good data stays. ``times`` is 0 for a fault that only goes on."""
+    def failed(self, error: str, *, times: int = 1, fault: Fault = Fault.OTHER) -> None:
+        """A poll failed: the last good data stays. ``times`` is 0 for a fault that only goes on.
+
+        ``error`` is for the log and the internal status, ``fault`` for everybody.
+        """
         self.failures += times
         error = error[:MAX_ERROR]
         if self.error is None:
             _logger.warning("source fails", source=self.name, error=error)
         self.error = error
+        self.fault = fault
 
     def status(self) -> dict[str, Any]:
         """The source's entry in the process's status."""
@@ -71,6 +90,17 @@ class Health:
             "last_success": None if self.last_success_ms is None else iso(self.last_success_ms),
             "failures": self.failures,
         }
+
+    def public_status(self) -> dict[str, Any]:
+        """The same for everybody: with words of ours for the error."""
+        return {**self.status(), "error": None if self.fault is None else self.fault.value}
+
+
+def fault_of(error: Exception) -> Fault:
+    """What everybody may know of an error."""
+    if isinstance(error, Unavailable):
+        return Fault.STORE
+    return Fault.INVALID if isinstance(error, DiemError) else Fault.UNREACHABLE
 
 
 class Source(Protocol):

@@ -2,8 +2,9 @@
 
 import fcntl
 import os
+import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ class SqliteDatabase:
         self._file: tuple[int, int] | None = None
 
     async def claim(self) -> None:
-        """Take the lock file."""
+        """Take the lock file, and the files of the database for this user alone."""
         self._lock = FileLock(self.path)
+        _make_private(self.path)
 
     async def look(self) -> None:
         """See whether the file that is open is still the one with this name."""
@@ -129,6 +131,20 @@ def _pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401
     cursor.close()
 
 
+def _make_private(database: Path) -> None:
+    """Take the rights of others away, also from the files of an earlier release.
+
+    It has data that not everybody may read, and digests of keys. SQLite gives its other files the rights of the first.
+    """
+    # What cannot be done here SQLite cannot do either, and then says why; files of another user stay as they are.
+    with suppress(OSError):
+        database.touch(0o600, exist_ok=False)
+    for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
+        with suppress(OSError):
+            if (rights := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+                path.chmod(rights & ~0o077)
+
+
 class FileLock:
     """Says that this process has the store; the kernel lets go of it when the process ends, however it ends.
 
@@ -140,7 +156,7 @@ class FileLock:
     def __init__(self, database: Path) -> None:
         path = database.with_name(database.name + ".lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DataError(f"the store's directory {path.parent} cannot be used: {error.strerror}") from error

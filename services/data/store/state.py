@@ -1,6 +1,7 @@
 """What the process knows of the store without asking it: every endpoint's head, and the map that the feed serves."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import structlog
@@ -44,7 +45,16 @@ class State:
         """Changes whenever a head does, also by what is no change for the feed."""
         self.version = 0
         """The greatest of all versions."""
+        self._names: list[str] = []
         self._listeners: list[Callable[[], Any]] = []
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All names in their order; the list that is returned does not change."""
+        if len(self._names) < len(self.heads):
+            # Heads are never removed, so those that are new are the last: two runs, which is nearly sorted.
+            self._names = sorted([*self._names, *islice(self.heads, len(self._names), None)])
+        return self._names
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
         """Call ``listener()`` after changes were applied; returns what ends this."""

@@ -207,7 +207,12 @@ class Store:
 
     def heads(self) -> list[Head]:
         """All heads in the order of the endpoints' names, gone ones included."""
-        return sorted(self._state.heads.values())
+        return [self._state.heads[name] for name in self._state.names]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all heads in their order; the list that is returned does not change."""
+        return self._state.names
 
     async def read(self, endpoint: str) -> Stored:
         """The dataset of an endpoint: at least the version that :meth:`head` has said.

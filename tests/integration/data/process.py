@@ -88,10 +88,7 @@ async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataPr
         name if name.startswith("DIEM_") else f"DIEM_DATA_{name}": value for name, value in own.items()
     }
     child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "import sys; from diem.process.lifecycle import run; from services.data.main import main; "
-        "from services.data.settings import Settings; sys.exit(run(Settings.load(), main))",
+        *(sys.executable, "-m", "deploy", "run", "data"),
         cwd=ROOT,
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from tests.integration.data.process import DataProcess, bulk, serving
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("any_database")
+WRITERS, NAMES = 4, 20
 
 
 async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict[str, tuple[int, float]]) -> None:
@@ -20,7 +21,7 @@ async def _write_until_it_dies(process: DataProcess, writer: int, accepted: dict
         with contextlib.suppress(httpx.TransportError):
             while True:
                 number += 1
-                names = [f"/w{writer}/e{index}" for index in range(50)]
+                names = [f"/w{writer}/e{index}" for index in range(NAMES)]
                 answer = await http.put("/v1/data", json=bulk(dict.fromkeys(names, number)))
                 assert answer.status_code == 200, answer.text
                 for one in answer.json()["accepted"]:
@@ -47,9 +48,9 @@ async def test_nothing_accepted_is_lost_by_a_kill_in_the_middle_of_writing(tmp_p
             async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 stores.add((await http.get(f"{process.internal}/status", headers=process.shared)).json()["store"])
             accepted.clear()
-            writers = [asyncio.create_task(_write_until_it_dies(process, n, accepted)) for n in range(4)]
+            writers = [asyncio.create_task(_write_until_it_dies(process, n, accepted)) for n in range(WRITERS)]
             async with asyncio.timeout(PATIENCE_S):
-                while len(accepted) < 200 or min(value for _, value in accepted.values()) < least:
+                while len(accepted) < WRITERS * NAMES or min(value for _, value in accepted.values()) < least:
                     await asyncio.sleep(0.01)
             await process.end(signal.SIGKILL)
             await asyncio.gather(*writers)

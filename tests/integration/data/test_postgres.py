@@ -22,7 +22,12 @@ from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
 from tests.support.stalls import stalls
 
-HOLDER = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+# Of this database alone: others of the server belong to other tests of the run.
+LOCKS = (
+    "pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
+    " WHERE datname = current_database() AND locktype = 'advisory'"
+)
+HOLDER = f"SELECT pid FROM {LOCKS} AND granted"
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ async def test_a_locked_table_is_503_for_writes_alone_and_passes(
         session(postgres, database) as other,
     ):
         assert (await http.put("/v1/data", json=bulk({"/a": 1, "/b": 1}))).status_code == 200
-        holder = postgres.sql(HOLDER)
+        holder = postgres.sql(HOLDER, database)
         async with other.transaction():
             await other.execute("SELECT * FROM store FOR UPDATE")
             writes = asyncio.gather(*(http.put("/v1/data", json=bulk({"/a": 2, f"/n{n}": 2})) for n in range(3)))
@@ -77,7 +82,7 @@ async def test_a_locked_table_is_503_for_writes_alone_and_passes(
                 assert "timeout" in answer.json()["detail"]
             await until(http, f"{process.internal}/readyz", 503)
         await until(http, f"{process.internal}/readyz", 200)
-        assert postgres.sql(HOLDER) == holder, "a stand-by could have taken over"
+        assert postgres.sql(HOLDER, database) == holder, "a stand-by could have taken over"
         assert (await http.get("/v1/data/n0")).status_code == 404
         assert (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"][0]["changed"]
 
@@ -92,7 +97,7 @@ async def test_a_session_that_was_ended_is_made_anew_with_the_lock(
             answer = await put_until(http, bulk({"/a": value}), 200)
             versions.append(answer.json()["accepted"][0]["version"])
         assert versions == sorted(set(versions))
-        assert postgres.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") == ["1"]
+        assert postgres.sql(f"SELECT count(*) FROM {LOCKS} AND granted", database) == ["1"]
         # The readers' sessions were ended, too.
         assert (await http.get("/v1/data/a", params={"version": versions[-2]})).status_code in {200, 503}
         await until(http, "/v1/data/a", 200, params={"version": versions[-2]})
@@ -106,7 +111,7 @@ async def test_a_session_of_its_own_that_hangs_is_503_and_not_another_process(
         client(process) as http,
     ):
         assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
-        (hanging,) = map(int, postgres.sql(HOLDER))
+        (hanging,) = map(int, postgres.sql(HOLDER, database))
         os.kill(hanging, signal.SIGSTOP)
         try:
             for value in (2, 3, 4):
@@ -129,9 +134,9 @@ async def test_a_process_that_lost_the_lock_to_another_one_ends(
         # In the queue for the lock before it is free: the process cannot have it back first.
         waiting = asyncio.create_task(other.execute(f"SELECT pg_advisory_lock({LOCK}, hashtext('public'))"))
         async with asyncio.timeout(PATIENCE_S):
-            while postgres.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") != ["1"]:
+            while postgres.sql(f"SELECT count(*) FROM {LOCKS} AND NOT granted", database) != ["1"]:
                 await asyncio.sleep(0.02)
-        postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+        postgres.sql(f"SELECT pg_terminate_backend(pid) FROM {LOCKS} AND granted", database)
         await waiting
         # Nobody writes: it finds out by itself.
         assert await asyncio.wait_for(process.child.wait(), PATIENCE_S) == 1

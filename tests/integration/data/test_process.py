@@ -13,6 +13,7 @@ import websockets
 from websockets.asyncio.client import connect
 
 from diem.links import http as server_module
+from diem.links.connection_limits import ConnectionLimits
 from diem.links.http import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
@@ -147,7 +148,7 @@ async def test_a_store_that_is_in_use_ends_the_start_with_one_line(tmp_path: Pat
 
 
 async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "FIRST_REQUEST_S", 0.1)
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.1)
 
     async def app(scope: object, receive: object, send: object) -> None:
         raise AssertionError
@@ -155,7 +156,7 @@ async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.
     stopping = asyncio.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
-    server = make_server(app, connections=10, drain_s=1)
+    server = make_server(app, limits=ConnectionLimits(10), drain_s=1)
     running = asyncio.create_task(server.run_until(stopping, listener))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(b"GET / HTTP/1.1\r\nHost:")

@@ -49,6 +49,9 @@ class Server:
             writer.close()
 
 
+pytestmark = pytest.mark.xdist_group("source-network")
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of 127.0.0.1 that nobody but this test trusts, with its key."""

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from services.data.api.catalogue import MAX_ENTRIES
 from services.data.api.openapi.parameters import if_none_match, version
 from services.data.api.openapi.responses import ETAG, RATE_LIMITS, problems
-from services.data.api.openapi.schemas import Json, json_of
+from services.data.api.openapi.schemas import NAME, Json, json_of
 
 _READING: Final[list[dict[str, list[str]]]] = [{}, {"apiKey": []}]
 """Without a key there is the plan of the address, unless the service has none."""
@@ -14,7 +15,8 @@ def catalogue() -> Json:
     """``GET /v1/endpoints``."""
     return {
         "operationId": "listEndpoints",
-        "summary": "All endpoints",
+        "summary": "All endpoints, in parts where there are many",
+        "description": "In the order of their names. A part may be a second old.",
         "security": _READING,
         "parameters": [
             {
@@ -23,11 +25,23 @@ def catalogue() -> Json:
                 "description": "Whether deleted endpoints are listed too.",
                 "schema": {"type": "string", "enum": ["true", "false"], "default": "false"},
             },
+            {
+                "name": "after",
+                "in": "query",
+                "description": "The answer begins with the first name after this one: `next` of the part before.",
+                "schema": {"type": "string", "pattern": NAME, "maxLength": 256},
+            },
+            {
+                "name": "limit",
+                "in": "query",
+                "description": "How many endpoints one answer has.",
+                "schema": {"type": "integer", "minimum": 1, "maximum": MAX_ENTRIES, "default": MAX_ENTRIES},
+            },
             if_none_match(),
         ],
         "responses": {
             "200": {
-                "description": "The catalogue.",
+                "description": "The catalogue, or a part of it.",
                 "headers": {"ETag": ETAG},
                 "content": json_of("Catalogue"),
             },

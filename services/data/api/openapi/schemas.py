@@ -24,7 +24,7 @@ _SOURCE: Final = {
     "name": {"type": "string"},
     "type": {"type": "string", "description": "http, directory, simulation, or what a plug-in adds."},
     "ok": {"type": "boolean", "description": "Whether the last attempt succeeded."},
-    "error": {"type": ["string", "null"], "description": "What is wrong; the last good data is still served."},
+    "error": {"type": ["string", "null"], "description": "What is wrong, in general words; old data stays."},
     "last_success": {"type": ["string", "null"], "format": "date-time"},
     "failures": {"type": "integer", "minimum": 0},
     "endpoints": {"type": "integer", "minimum": 0, "description": "That it brought since the process started."},
@@ -122,7 +122,15 @@ def schemas() -> Json:
         "History": object_of({"endpoint": name, "versions": {"type": "array", "items": object_of(kept)}}),
         "Accepted": object_of(accepted),
         "BulkAccepted": object_of({"accepted": {"type": "array", "items": ref("Accepted")}}),
-        "Catalogue": object_of({"endpoints": {"type": "array", "items": object_of(entry)}}),
+        "Catalogue": {
+            "type": "object",
+            "properties": {
+                "endpoints": {"type": "array", "items": object_of(entry)},
+                "next": {**name, "description": "There are more: ask again with after=next."},
+            },
+            "required": ["endpoints"],
+            "additionalProperties": False,
+        },
         "Usage": object_of(
             {
                 "key": {"type": "string", "pattern": "^[a-z0-9]{8}$", "description": "Its id."},

@@ -17,7 +17,7 @@ from services.data.datasets import Dataset
 from services.data.errors import DataError
 from services.data.sources.directory.files import Seen, look, read
 from services.data.sources.directory.parquet import parse_parquet
-from services.data.sources.source import Claim, Health, Sink
+from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
 
 BACKOFF_CAP_S: Final = 60.0
@@ -43,6 +43,7 @@ class _File:
     done: Seen | None = None
     digest: bytes = b""
     error: str | None = None
+    fault: Fault = Fault.INVALID
     moving: int = 0
     """Looks in a row that saw another state than the one before."""
 
@@ -90,7 +91,7 @@ class DirectorySource:
         try:
             seen = await asyncio.to_thread(look, self._path, config.file, config.max_files)
         except OSError as error:
-            self.health.failed(f"the directory cannot be read: {error.strerror}")
+            self.health.failed(f"the directory cannot be read: {error.strerror}", fault=Fault.UNREACHABLE)
             self._in_a_row += 1
             most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._in_a_row, 16))
             return self._uniform(config.every, max(most, config.every))
@@ -121,6 +122,7 @@ class DirectorySource:
         too_long = file.moving == max(MOVING_LOOKS, math.ceil(MOVING_S / self._config.every))
         if too_long:
             file.done = None
+            file.fault = Fault.UNREACHABLE
             file.error = (
                 "it changes between any two looks, so it is never taken: write it less often, or look more often"
             )
@@ -136,9 +138,9 @@ class DirectorySource:
             if await self._store(name, file, endpoint, sink):
                 file.done = seen
         except OSError as error:
-            file.error = error.strerror or type(error).__name__
+            file.error, file.fault = error.strerror or type(error).__name__, Fault.UNREACHABLE
         except DiemError as error:
-            file.error = str(error)
+            file.error, file.fault = str(error), fault_of(error)
             # The same bytes will be as wrong the next time; only what does not depend on them is tried again.
             if not error.retriable:
                 file.done = seen
@@ -173,8 +175,9 @@ class DirectorySource:
         if not wrong:
             self.health.succeeded()
             return
+        faults_now = [file.fault for file in self._files.values() if file.error is not None]
         others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        self.health.failed(wrong[0] + others, times=faults)
+        self.health.failed(wrong[0] + others, times=faults, fault=next(iter(faults_now), Fault.INVALID))
 
 
 def _shown(name: str) -> str:

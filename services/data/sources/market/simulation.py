@@ -14,7 +14,7 @@ from services.data.sources.config import SimulationConfig
 from services.data.sources.market.model import Market
 from services.data.sources.market.series import Book, Series
 from services.data.sources.market.zones import ZONES
-from services.data.sources.source import Claim, Health, Sink
+from services.data.sources.source import Claim, Health, Sink, fault_of
 
 TICK_S: Final = 0.5
 """Series that are due within the same half second are stored together."""
@@ -83,6 +83,6 @@ class Simulation:
                     await asyncio.sleep(0)  # the first look at a day takes a while: let others run in between
                 await sink(group, source=self.name)
         except DataError as error:
-            self.health.failed(str(error))
+            self.health.failed(str(error), fault=fault_of(error))
         else:
             self.health.succeeded()

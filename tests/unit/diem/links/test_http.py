@@ -2,20 +2,28 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Request
 
-from diem.links import http
+from diem.links import connection_limits, http, turns
 from diem.links.acceptor import ServerConnection
-from diem.links.http import make_server
+from diem.links.connection_limits import ConnectionLimits
+from diem.links.http import Server, make_server
 from diem.process.listeners import bind
+from tests.support.patience import PATIENCE_S
+
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+HELLO = PlainTextResponse("hello")
 
 
 class Echo(ServerConnection):
@@ -32,15 +40,21 @@ class Echo(ServerConnection):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, upgraded: type[Echo] | None) -> AsyncIterator[int]:
-    server = make_server(app, connections=10, drain_s=1, upgraded=upgraded)
+async def running(app: ASGIApp, **options: Any) -> AsyncIterator[tuple[Server, int]]:
+    server = make_server(app, **{"limits": ConnectionLimits(10), "drain_s": 1, **options})
     listener, stopping = bind("127.0.0.1", 0), asyncio.Event()
-    running = asyncio.create_task(server.run_until(stopping, listener))
+    serve = asyncio.create_task(server.run_until(stopping, listener))
     try:
-        yield int(listener.getsockname()[1])
+        yield server, int(listener.getsockname()[1])
     finally:
         stopping.set()
-        await running
+        await serve
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp, upgraded: type[Echo] | None) -> AsyncIterator[int]:
+    async with running(app, upgraded=upgraded) as (_, port):
+        yield port
 
 
 async def test_one_port_answers_requests_and_takes_web_sockets() -> None:
@@ -55,7 +69,7 @@ async def test_one_port_answers_requests_and_takes_web_sockets() -> None:
 
 
 async def test_a_web_socket_outlives_the_time_for_a_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST_REQUEST_S", 0.1)
+    monkeypatch.setattr(http, "REQUEST_S", 0.1)
     async with (
         serving(PlainTextResponse("hello"), Echo) as port,
         connect(f"ws://127.0.0.1:{port}/", proxy=None) as socket,
@@ -71,3 +85,232 @@ async def test_without_a_protocol_for_them_there_are_no_web_sockets() -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://127.0.0.1:{port}/", proxy=None)
     assert refused.value.response.status_code == 200
+
+
+class Wire:
+    """One connection, of which a test says every byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, head: bytes = HEAD) -> bytes:
+        """Send a request; returns the first line of the answer, whose body is read."""
+        self.writer.write(head + b"\r\n")
+        answer = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        lines = answer.lower().split(b"\r\n")
+        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
+        await self.reader.readexactly(length)
+        return answer.partition(b"\r\n")[0]
+
+    async def closed(self) -> bool:
+        """Wait until the other end has closed; it sends nothing before."""
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(1), PATIENCE_S) == b""
+        return True
+
+
+@contextlib.asynccontextmanager
+async def dialled(port: int, **options: Any) -> AsyncIterator[Wire]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def dribble(wire: Wire) -> None:
+    """Send a byte now and then, for ever."""
+    while not wire.writer.is_closing():
+        wire.writer.write(b"x")
+        await asyncio.sleep(0.02)
+
+
+async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.1)
+    async with serving(HELLO, None) as port, dialled(port) as wire:
+        for _ in range(2):
+            assert await wire.ask() == b"HTTP/1.1 200 OK"
+        wire.writer.write(HEAD + b"X: ")
+        dribbling = asyncio.create_task(dribble(wire))
+        assert await wire.closed()
+        dribbling.cancel()
+
+
+async def test_a_body_that_dribbles_in_after_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.1)
+    async with serving(HELLO, None) as port, dialled(port) as wire:
+        assert await wire.ask(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n") == b"HTTP/1.1 200 OK"
+        dribbling = asyncio.create_task(dribble(wire))
+        assert await wire.closed()
+        dribbling.cancel()
+
+
+async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+    go = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await HttpRequest(scope, receive).body()
+        await go.wait()
+        await HELLO(scope, receive, send)
+
+    async with serving(slow, None) as port, dialled(port) as wire:
+        wire.writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+        answer = asyncio.create_task(wire.ask(b"b"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(answer), 4 * http.REQUEST_S)
+        go.set()
+        assert await answer == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+async def test_an_answer_that_is_not_taken_is_cut(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    monkeypatch.setattr(http, "ANSWER_S", 0.1)
+    async with running(PlainTextResponse("x" * 20_000_000)) as (server, port):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(HEAD + more + b"\r\n")
+            await until(lambda: len(server.limiter.readers) == 1)
+            await until(lambda: not server.limiter.readers)
+            # It was cut, and not answered to its end.
+            received = 0
+            with contextlib.suppress(ConnectionError):
+                while chunk := client.recv(1 << 20):
+                    received += len(chunk)
+            assert received < 20_000_000
+
+
+async def test_a_connection_that_becomes_a_web_socket_is_no_connection_of_requests_any_more() -> None:
+    async with running(HELLO, upgraded=Echo) as (server, port):
+        async with connect(f"ws://127.0.0.1:{port}/", proxy=None):
+            assert len(server.limiter) == 0
+        assert server.limiter.pending.addresses == 0
+
+
+async def test_connections_that_send_nothing_give_way_to_newer_ones_and_web_sockets_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_limits, "GRACE_S", 0.0)
+    async with (
+        running(HELLO, upgraded=Echo, limits=ConnectionLimits(10, pending=2)) as (_, port),
+        connect(f"ws://127.0.0.1:{port}/", proxy=None) as watcher,
+        dialled(port) as first,
+        dialled(port),
+        dialled(port) as third,
+    ):
+        assert await first.closed()
+        assert await third.ask() == b"HTTP/1.1 200 OK"
+        await watcher.send("still here")
+        assert await watcher.recv() == "still here"
+
+
+async def test_an_idle_reader_gives_way_and_a_busy_one_is_left_alone() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await go.wait()
+        await HELLO(scope, receive, send)
+
+    async with (
+        running(app, limits=ConnectionLimits(2)) as (server, port),
+        dialled(port) as busy,
+        dialled(port) as idle,
+        dialled(port) as new,
+        dialled(port) as newer,
+    ):
+        waiting = asyncio.create_task(busy.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n"))
+        await until(lambda: len(server.limiter.readers) == 1)
+        assert await idle.ask() == b"HTTP/1.1 200 OK"
+        assert await new.ask() == b"HTTP/1.1 200 OK"
+        assert await idle.closed()
+        more = asyncio.create_task(new.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n"))
+        await until(lambda: not server.limiter.readers.idle)
+        assert await newer.ask() == b"HTTP/1.1 503 Service Unavailable"
+        assert await newer.closed()
+        go.set()
+        assert await waiting == await more == b"HTTP/1.1 200 OK"
+
+
+async def test_a_refused_request_is_told_when_to_come_back() -> None:
+    async with running(HELLO, limits=ConnectionLimits(0)) as (_, port), httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/")
+        assert (answer.status_code, answer.json()["code"]) == (503, "full")
+        assert answer.headers["retry-after"] == "2"
+        assert answer.headers["connection"] == "close"
+
+
+async def test_an_address_has_a_bound_of_its_own_and_others_are_served() -> None:
+    limits = ConnectionLimits(10, per_address=lambda address: 2 if address == "127.0.0.1" else None)
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await go.wait()
+        await HELLO(scope, receive, send)
+
+    async with running(app, limits=limits) as (server, port), contextlib.AsyncExitStack() as stack:
+        held = [await stack.enter_async_context(dialled(port)) for _ in range(2)]
+        slow = [asyncio.create_task(wire.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n")) for wire in held]
+        await until(lambda: len(server.limiter.readers) == 2)
+        async with dialled(port) as refused:
+            assert await refused.ask() == b"HTTP/1.1 429 Too Many Requests"
+        async with dialled(port, local_addr=("127.0.0.2", 0)) as other:
+            assert await other.ask() == b"HTTP/1.1 200 OK"
+        go.set()
+        assert await asyncio.gather(*slow) == [b"HTTP/1.1 200 OK"] * 2
+
+
+async def test_privileged_requests_have_connections_of_their_own() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await go.wait()
+        await HELLO(scope, receive, send)
+
+    def is_put(scope: Scope) -> bool:
+        return bool(scope["method"] == "PUT")
+
+    put = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+    async with (
+        running(app, limits=ConnectionLimits(1, 1), privileged=is_put) as (server, port),
+        dialled(port) as reader,
+        dialled(port) as writer,
+    ):
+        waiting = asyncio.create_task(reader.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n"))
+        await until(lambda: len(server.limiter.readers) == 1)
+        for _ in range(2):
+            assert await writer.ask(put) == b"HTTP/1.1 200 OK"
+        async with dialled(port) as another:
+            assert await another.ask(put) == b"HTTP/1.1 200 OK"
+        assert await writer.closed()
+        # A connection that was privileged is a reader's when it is used for one, as by a proxy.
+        async with dialled(port) as shared:
+            assert await shared.ask(put) == b"HTTP/1.1 200 OK"
+            assert await shared.ask() == b"HTTP/1.1 503 Service Unavailable"
+        go.set()
+        assert await waiting == b"HTTP/1.1 200 OK"
+
+
+async def test_requests_that_wait_for_their_turn_are_answered_whole_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "PER_TURN", 1)
+
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await HttpRequest(scope, receive).body()
+        await PlainTextResponse(scope["path"] + body.decode())(scope, receive, send)
+
+    async with running(echo, limits=ConnectionLimits(50)) as (_, port), httpx.AsyncClient(trust_env=False) as client:
+        url = f"http://127.0.0.1:{port}"
+        reads = [client.get(f"{url}/{number}") for number in range(20)]
+        writes = [client.put(f"{url}/{number}/", content="x" * 100_000) for number in range(5)]
+        answers = [answer.text for answer in await asyncio.gather(*reads, *writes)]
+    assert answers == [*(f"/{number}" for number in range(20)), *(f"/{number}/" + "x" * 100_000 for number in range(5))]

@@ -1,7 +1,10 @@
 """The REST interface as its clients see it: reads, writes, and an answer for everything that is wrong."""
 
 import asyncio
+import gzip
 import json
+import math
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.data.api.negotiate import choose, has_etag, media_type
+from services.data.api import catalogue
+from services.data.api.catalogue import MAX_PARTS, Catalogue, Wanted
+from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
 from services.data.datasets import parse_single
 from services.data.store import Store
 from tests.unit.services.data.conftest import Rest
@@ -45,8 +50,6 @@ async def test_what_was_put_is_read_with_its_version(rest: Rest) -> None:
     assert got.headers["etag"] == '"1700000000000-json"'
     assert got.headers["vary"] == "Accept"
     assert got.headers["cache-control"] == "no-cache"
-    assert got.headers["access-control-allow-origin"] == "*"
-    assert "ETag" in got.headers["access-control-expose-headers"]
 
 
 async def test_unchanged_data_is_accepted_without_a_new_version(rest: Rest) -> None:
@@ -117,7 +120,8 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
     await rest.writer.put("/v1/data/b", json=BODY)
     await rest.writer.put("/v1/data/a", json=BODY)
     await rest.writer.delete("/v1/data/b")
-    listed = await rest.reader.get("/v1/endpoints")
+    client, writes = rest.reader, {"Authorization": rest.writer.headers["authorization"]}
+    listed = await client.get("/v1/endpoints")
     (entry,) = listed.json()["endpoints"]
     assert entry == {
         "endpoint": "/a",
@@ -133,14 +137,107 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
     }
     again = {"If-None-Match": listed.headers["etag"]}
     await rest.store.put([replace(parse_single("/a", json.dumps(BODY).encode()), title="Load")], source="market")
-    titled = await rest.reader.get("/v1/endpoints", headers=again)
+    # Made at most once a second, but for who writes.
+    assert (await client.get("/v1/endpoints", headers=again)).status_code == 304
+    assert (await client.get("/v1/endpoints", headers={**again, **writes})).status_code == 200
+    rest.clock.advance(1)
+    titled = await client.get("/v1/endpoints", headers=again)
     assert titled.json()["endpoints"][0]["title"] == "Load"
     etag = {"If-None-Match": titled.headers["etag"]}
-    assert (await rest.reader.get("/v1/endpoints", headers=etag)).status_code == 304
-    assert (await rest.reader.get("/v1/endpoints?gone=true", headers=etag)).status_code == 200
-    everything = (await rest.reader.get("/v1/endpoints?gone=true")).json()["endpoints"]
+    assert (await client.get("/v1/endpoints", headers=etag)).status_code == 304
+    assert (await client.get("/v1/endpoints?gone=true", headers=etag)).status_code == 200
+    everything = (await client.get("/v1/endpoints?gone=true")).json()["endpoints"]
     assert [(entry["endpoint"], entry["gone"]) for entry in everything] == [("/a", False), ("/b", True)]
-    assert_problem(await rest.reader.get("/v1/endpoints?gone=maybe"), 400, "bad_query")
+    assert_problem(await client.get("/v1/endpoints?gone=maybe"), 400, "bad_query")
+
+
+async def test_the_catalogue_comes_in_parts(rest: Rest) -> None:
+    names = [f"/{letter}" for letter in "edcba"]
+    for name in names:
+        await rest.writer.put(f"/v1/data{name}", json=BODY)
+    await rest.writer.delete("/v1/data/b")
+    client = rest.reader
+    found, after = [], ""
+    for size in (2, 2):
+        part = (await client.get("/v1/endpoints", params={"limit": "2", **({"after": after} if after else {})})).json()
+        assert len(part["endpoints"]) == size
+        found += [entry["endpoint"] for entry in part["endpoints"]]
+        after = part.get("next", "")
+    assert (found, after) == (["/a", "/c", "/d", "/e"], "")
+    whole = (await client.get("/v1/endpoints")).json()
+    assert list(whole) == ["endpoints"]
+    everything = (await client.get("/v1/endpoints?gone=true&limit=2")).json()
+    assert everything["next"] == "/b"
+    assert (await client.get("/v1/endpoints?after=/e")).json() == {"endpoints": []}
+    for query in ("limit=0", "limit=5001", "limit=-1", "limit=x", "after=nothing", "after="):
+        assert_problem(await client.get(f"/v1/endpoints?{query}"), 400, "bad_query")
+
+
+async def test_the_catalogue_is_made_once_a_second_however_many_ask(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Counter[str]()
+
+    def counted(head: Any) -> dict[str, Any]:
+        made[head.endpoint] += 1
+        return entry(head)
+
+    entry = catalogue._entry
+    monkeypatch.setattr(catalogue, "_entry", counted)
+    client = rest.reader
+    for value in range(20):
+        await rest.writer.put("/v1/data/a", json=body(value))
+        await asyncio.gather(*(client.get("/v1/endpoints") for _ in range(5)))
+        rest.clock.advance(0.2)
+    assert made["/a"] == 4
+
+
+async def test_a_part_is_compressed_once(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    compressed: list[int] = []
+
+    def counted(data: bytes, *args: Any, **options: Any) -> bytes:
+        compressed.append(len(data))
+        return compress(data, *args, **options)
+
+    compress = gzip.compress
+    monkeypatch.setattr(gzip, "compress", counted)
+    for name in range(20):
+        await rest.writer.put(f"/v1/data/{name}", json=BODY)
+    client = rest.reader
+    answers = await asyncio.gather(*(client.get("/v1/endpoints") for _ in range(5)))
+    plain = await client.get("/v1/endpoints", headers={"Accept-Encoding": "identity"})
+    assert {answer.text for answer in answers} == {plain.text}
+    assert {answer.headers["content-encoding"] for answer in answers} == {"gzip"}
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["etag"] != answers[0].headers["etag"]
+    assert plain.headers["vary"] == "Accept-Encoding"
+    for etag in (plain.headers["etag"], answers[0].headers["etag"]):
+        assert (await client.get("/v1/endpoints", headers={"If-None-Match": etag})).status_code == 304
+    assert compressed == [len(plain.content)]
+
+
+async def test_no_more_parts_are_kept_than_may_be(rest: Rest) -> None:
+    await rest.writer.put("/v1/data/a", json=BODY)
+    kept = Catalogue(rest.store, rest.clock)
+    for limit in range(1, 40):
+        await kept.part(Wanted(limit=limit))
+    assert len(kept._parts) == MAX_PARTS
+
+
+async def test_what_an_answer_costs_is_paid_for_by_the_address(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.data.api.cost.BYTES_A_REQUEST", 50)
+    for name in range(40):
+        await rest.writer.put(f"/v1/data/{name}", json=BODY)
+    client = rest.make(client="192.0.2.7", headers={"Accept-Encoding": "identity"})
+    size = len((await client.get("/v1/endpoints")).content)
+    assert size > 6_000
+    # The next request is refused until the answer is paid: 1 + its size / 50 requests, of which 100 were there.
+    refused = await client.get("/v1/data/1")
+    assert_problem(refused, 429, "rate")
+    debt_s = (1 + (size - 1) // 50 - 99) / 20
+    assert int(refused.headers["retry-after"]) == max(1, math.ceil(debt_s))
+    rest.clock.advance(debt_s + 0.05)
+    assert (await client.get("/v1/data/1")).status_code == 200
 
 
 async def test_bulk_is_all_or_nothing(rest: Rest) -> None:
@@ -271,17 +368,73 @@ async def test_any_host_can_be_allowed(rest: Rest) -> None:
     assert (await client.get("/v1/endpoints", headers={"Host": "any.example"})).status_code == 200
 
 
-async def test_other_origins_may_read_and_not_write(rest: Rest) -> None:
-    ask = {"Origin": "https://other.example", "Access-Control-Request-Headers": "if-none-match"}
-    read = await rest.reader.options("/v1/data/a", headers={**ask, "Access-Control-Request-Method": "GET"})
-    assert read.status_code == 204
+OTHER = "https://other.example"
+PREFLIGHT = {"Origin": OTHER, "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "if-none-match"}
+ALLOW = "access-control-allow-origin"
+
+
+async def test_no_page_of_another_origin_reads_what_anonymous_visitors_may(rest: Rest) -> None:
+    await rest.writer.put("/v1/data/a", json=BODY)
+    (rest.page / "assets").mkdir(parents=True)
+    (rest.page / "diem.js").write_text("1")
+    for path in (
+        "/v1/data/a",
+        "/v1/endpoints",
+        "/v1/sources",
+        "/v1/history/a",
+        "/config.json",
+        "/diem.js",
+        "/v1/data/no",
+    ):
+        for origin in (OTHER, "null"):
+            answer = await rest.reader.get(path, headers={"Origin": origin})
+            assert ALLOW not in answer.headers
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    refused = await rest.reader.options("/v1/data/a", headers=PREFLIGHT)
+    assert_problem(refused, 403, "origin")
+    assert ALLOW not in refused.headers
+
+
+async def test_pages_of_listed_origins_may_read_and_not_write(rest: Rest) -> None:
+    await rest.writer.put("/v1/data/a", json=BODY)
+    (rest.page / "assets").mkdir(parents=True)
+    (rest.page / "diem.js").write_text("1")
+    client = rest.make(options={"cors_origins": frozenset({OTHER})})
+    for path in ("/v1/data/a", "/config.json", "/diem.js"):
+        answer = await client.get(path, headers={"Origin": OTHER})
+        assert (answer.status_code, answer.headers[ALLOW]) == (200, OTHER)
+        assert "Origin" in answer.headers["vary"]
+        foreign = await client.get(path, headers={"Origin": OTHER + ".evil.example"})
+        assert ALLOW not in foreign.headers
+        assert "Origin" in foreign.headers["vary"]
+    read = await client.options("/v1/data/a", headers=PREFLIGHT)
+    assert (read.status_code, read.headers[ALLOW]) == (204, OTHER)
     assert read.headers["access-control-allow-methods"] == "GET, HEAD"
     for url in ("/v1/data/a", "/v1/data"):
-        write = await rest.reader.options(url, headers={**ask, "Access-Control-Request-Method": "PUT"})
+        write = await client.options(url, headers={**PREFLIGHT, "Access-Control-Request-Method": "PUT"})
         assert write.status_code == 405
-        assert "access-control-allow-origin" not in write.headers
-    put = await rest.writer.put("/v1/data/a", json=BODY, headers=ask)
-    assert "access-control-allow-origin" not in put.headers
+        assert "access-control-allow-methods" not in write.headers
+    put = await rest.writer.put("/v1/data/a", json=BODY, headers=PREFLIGHT)
+    assert ALLOW not in put.headers
+
+
+async def test_a_preflight_that_announces_a_key_is_let_through_and_grants_nothing_without_it(rest: Rest) -> None:
+    await rest.writer.put("/v1/data/a", json=BODY)
+    announced = {**PREFLIGHT, "Access-Control-Request-Headers": "Authorization, if-none-match"}
+    preflight = await rest.reader.options("/v1/data/a", headers=announced)
+    assert (preflight.status_code, preflight.headers[ALLOW]) == (204, "*")
+    for given in ("", "Basic x", "Bearer x"):
+        answer = await rest.reader.get("/v1/data/a", headers={"Origin": OTHER, "Authorization": given})
+        assert ALLOW not in answer.headers
+    wrong = await rest.reader.get("/v1/data/a", headers={"Origin": OTHER, "Authorization": "Bearer diem_x"})
+    assert (wrong.status_code, wrong.headers[ALLOW]) == (401, "*")
+    assert "points" not in wrong.text
+
+
+async def test_every_origin_can_be_allowed(rest: Rest) -> None:
+    client = rest.make(options={"cors_origins": frozenset({"*"})})
+    assert (await client.get("/v1/endpoints", headers={"Origin": OTHER})).headers[ALLOW] == "*"
+    assert (await client.options("/v1/data/a", headers=PREFLIGHT)).headers[ALLOW] == "*"
 
 
 @pytest.mark.parametrize(
@@ -400,3 +553,19 @@ def test_media_types_with_another_charset_are_none() -> None:
     assert media_type("Application/JSON; charset=UTF-8") == "application/json"
     assert media_type('text/csv; charset="latin1"') == ""
     assert media_type(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("gzip, deflate, br", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, identity", False),
+        ("identity", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_gzip_is_for_who_names_it(header: str | None, expected: bool) -> None:
+    assert accepts_gzip(header) is expected

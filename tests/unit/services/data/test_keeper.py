@@ -13,6 +13,7 @@ from services.data.errors import DataError
 from services.data.sources import keeper
 from services.data.sources.keeper import Keeper
 from services.data.sources.source import Claim, Health, Sink
+from tests.support.patience import PATIENCE_S
 
 
 class Broken:
@@ -46,7 +47,7 @@ async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch,
 
     kept = Keeper([source])
     running = asyncio.create_task(kept.run(sink))
-    await asyncio.wait_for(source.worked.wait(), 5)
+    await asyncio.wait_for(source.worked.wait(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     (status,) = kept.status()
@@ -108,7 +109,7 @@ async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_
 
     kept = Keeper([source, Other()], {"eager": "test"})
     running = asyncio.create_task(kept.run(sink))
-    await asyncio.wait_for(source.done.wait(), 5)
+    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     status, other = kept.status()
@@ -163,7 +164,7 @@ async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_
         stored.extend(datasets)
 
     running = asyncio.create_task(Keeper([source]).run(sink))
-    await asyncio.wait_for(source.done.wait(), 5)
+    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     if why is None:

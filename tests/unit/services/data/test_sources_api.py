@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from services.data.api import Api, ApiOptions
+from services.data.errors import Invalid, Unavailable
 from services.data.sources.config import load
 from services.data.sources.keeper import Keeper
+from services.data.sources.source import Fault, Health, fault_of
 from tests.unit.services.data.conftest import Rest
 
 CONFIG = """\
@@ -37,13 +40,13 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
     def owner_of(_endpoint: str) -> None:
         return None
 
-    api = Api(rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=keeper.status)
+    api = Api(rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=keeper.public_status)
     transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         first = await http.get("/v1/sources")
         assert first.json()["sources"] == [_entry("prices", "http"), _entry("files", "directory")]
         assert "secret" not in first.text
-        assert (first.headers["cache-control"], first.headers["access-control-allow-origin"]) == ("no-cache", "*")
+        assert first.headers["cache-control"] == "no-cache"
         again = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         for source in keeper._sources:
@@ -54,15 +57,35 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
                     await source.look(rest.store.put)
         changed = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
         prices, files = changed.json()["sources"]
-        assert (prices["ok"], prices["failures"], prices["error"]) == (
-            False,
-            1,
+        assert (prices["ok"], prices["failures"]) == (False, 1)
+        assert prices["error"] == files["error"] == "it cannot be reached or read"
+        told = [entry["error"] for entry in keeper.status()]
+        assert told == [
             "ConnectError: All connection attempts failed",
-        )
-        assert files["error"] == "the directory cannot be read: No such file or directory"
+            "the directory cannot be read: No such file or directory",
+        ]
         assert "secret" not in changed.text
         assert "nowhere" not in changed.text
         assert (await http.put("/v1/sources")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (Invalid("the column price is missing in /etc/prices.csv"), Fault.INVALID),
+        (Unavailable("disk full at /var/lib"), Fault.STORE),
+        (OSError("no route to db.internal"), Fault.UNREACHABLE),
+    ],
+)
+def test_everybody_is_told_in_words_of_ours_what_is_wrong(error: Exception, fault: Fault) -> None:
+    health = Health("files", ManualClock())
+    health.failed(str(error), fault=fault_of(error))
+    assert health.public_status()["error"] == fault.value
+    assert health.status()["error"] == str(error)
+    health.failed("a plug-in's own text with /its/paths")
+    assert health.public_status()["error"] == Fault.OTHER.value
+    health.succeeded()
+    assert health.public_status()["error"] is None
 
 
 def _entry(name: str, kind: str) -> dict[str, Any]:

@@ -55,14 +55,20 @@ def test_the_default_configuration_is_good() -> None:
         ("PT60M", "PT7H", 'line 7, [[source]] 1 "prices", resolution: the day is not a whole number'),
         ("EUR/MWh", "Euro", 'line 6, [[source]] 1 "prices", unit: unknown unit'),
         ('"/my/prices"', '"my/prices"', 'line 5, [[source]] 1 "prices", endpoint: it must be'),
-        ("time_scale = 60.0", "timescale = 60.0", "line 11, [[source]] 2, timescale: extra inputs"),
+        (
+            "time_scale = 60.0",
+            "timescale = 60.0",
+            "line 11, [[source]] 2, timescale: no such field: did you mean time_scale?",
+        ),
         ("time_scale = 60.0", "time_scale = '1'", "line 11, [[source]] 2, time_scale: input should be a valid number"),
         ("time_scale = 60.0", "time_scale = 0.0", "line 11, [[source]] 2, time_scale: input should be greater than 0"),
         ('"simulation"', '"kafka"', "line 9, [[source]] 2: input tag 'kafka'"),
         ('name = "prices"\n', "", "line 1, [[source]] 1, name: field required"),
         ('endpoint = "/my/prices"\n', "", 'line 1, [[source]] 1 "prices": exactly one of endpoint and prefix'),
         ('"prices"', '"market"', "line 9, [[source]] 2, name: another source has the name 'market'"),
-        ("[[source]]", "[[sources]]", "sources: extra inputs"),
+        ("[[source]]", "[[sources]]", "line 1, sources: no such table: did you mean source?"),
+        ("[[source]]\ntype", "every = 1\n[[source]]\ntype", "line 1, every: no such table"),
+        ('endpoint = "/my', 'xyzzy = 1\nendpoint = "/my', 'line 5, [[source]] 1 "prices", xyzzy: no such field\n'),
         ("[[source]]", "[[source", "not TOML"),
     ],
 )
@@ -70,7 +76,70 @@ def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, exp
     file = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(BadConfig) as caught:
         load(file)
-    assert f"{file}: {expected}" in str(caught.value)
+    assert f"{file}: {expected}" in f"{caught.value}\n"
+
+
+WRONG = """\
+[[source]]
+type = "http"
+name = "prices"
+ulr = "http://127.0.0.1:1/prices.csv"
+endpiont = "/my/prices"
+unit = "Euro"
+evry = 5
+
+[[source]]
+type = "simulation"
+time_scale = 0.0
+zonse = ["GR"]
+
+[[source]]
+type = "directory"
+name = "market"
+path = 1
+prefix = "/files"
+
+[source.endpoints."/files/x"]
+unti = "MW"
+
+[[plan]]
+name = "standard"
+per_minutes = 6
+per_day = 0
+
+[[plan]]
+name = "standard"
+prefix = ["/dam"]
+
+[[plans]]
+name = "x"
+"""
+
+
+def test_all_faults_of_all_tables_are_told_at_once_with_their_places_and_hints(tmp_path: Path) -> None:
+    file = write(tmp_path, WRONG)
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    faults = [fault.partition("; known are")[0] for fault in caught.value.faults]
+    assert sorted(faults) == sorted(
+        [
+            'line 1, [[source]] 1 "prices", url: field required',
+            'line 4, [[source]] 1 "prices", ulr: no such field: did you mean url?',
+            'line 5, [[source]] 1 "prices", endpiont: no such field: did you mean endpoint or endpoints?',
+            "line 6, [[source]] 1 \"prices\", unit: unknown unit 'Euro'",
+            'line 7, [[source]] 1 "prices", evry: no such field: did you mean every?',
+            "line 11, [[source]] 2, time_scale: input should be greater than 0",
+            "line 12, [[source]] 2, zonse: no such field: did you mean zones?",
+            'line 17, [[source]] 3 "market", path: input should be a valid string',
+            'line 21, [[source]] 3 "market", endpoints./files/x.unti: no such field: did you mean unit or quantity?',
+            "line 16, [[source]] 3 \"market\", name: another source has the name 'market'",
+            'line 25, [[plan]] 1 "standard", per_minutes: no such field: did you mean per_minute?',
+            'line 26, [[plan]] 1 "standard", per_day: input should be greater than or equal to 1',
+            'line 30, [[plan]] 2 "standard", prefix: no such field: did you mean prefixes?',
+            "line 29, [[plan]] 2 \"standard\", name: another plan has the name 'standard'",
+            "line 32, plans: no such table: did you mean plan?",
+        ]
+    )
 
 
 DESCRIBED = """\
@@ -156,7 +225,11 @@ def test_a_fault_of_a_directory_is_named_with_its_place(tmp_path: Path, new: str
         ('"temperature"', '"heat"', "line 8, [[source]] 1 \"meteo\", quantity: unknown quantity 'heat'; known are"),
         ('"temperature"', '"price"', 'line 8, [[source]] 1 "meteo", quantity: price is not measured in K'),
         ('area = "GR"', 'area = "G R"', 'line 12, [[source]] 1 "meteo", endpoints./meteo/GR.area: string should match'),
-        ('title = "Athens"', "titel = 1", 'line 11, [[source]] 1 "meteo", endpoints./meteo/GR.titel: extra inputs'),
+        (
+            'title = "Athens"',
+            "titel = 1",
+            'line 11, [[source]] 1 "meteo", endpoints./meteo/GR.titel: no such field: did you mean title?',
+        ),
         ('"wind"', '"load"', 'line 1, [[source]] 1 "meteo": endpoints: /meteo/wind: load is not measured in m/s'),
         ('"/meteo/wind"', '"/wind"', 'line 1, [[source]] 1 "meteo": endpoints: /wind is not below the prefix'),
         ('"/meteo/wind"', '"wind"', 'line 14, [[source]] 1 "meteo", endpoints.wind: it must'),
@@ -167,6 +240,14 @@ def test_a_fault_in_a_description_is_named_with_its_place(tmp_path: Path, old: s
     with pytest.raises(BadConfig) as caught:
         load(file)
     assert f"{file}: {expected}" in str(caught.value)
+
+
+def test_a_misspelt_type_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, GOOD.replace('"simulation"', '"simulatoin"')))
+    (fault,) = caught.value.faults
+    assert fault.startswith("line 9, [[source]] 2: input tag 'simulatoin' is no type of source; known are ")
+    assert fault.endswith(": did you mean simulation?")
 
 
 def test_a_source_without_a_type_is_refused(tmp_path: Path) -> None:

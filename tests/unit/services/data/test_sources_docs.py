@@ -14,6 +14,7 @@ from services.data.errors import DataError
 from services.data.sources import config, plugins
 from services.data.sources.keeper import Keeper
 from services.data.sources.tables import DataTable
+from tests.support.patience import PATIENCE_S
 
 DOCS = (Path(__file__).parents[4] / "docs" / "sources.md").read_text()
 
@@ -111,7 +112,7 @@ async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> Non
     text = plugin.replace("5.0", "0.1")
     keeper = Keeper.configured(config.load(write(tmp_path, text)), ManualClock())
     running = asyncio.create_task(keeper.run(sink))
-    dataset = await asyncio.wait_for(stored.get(), 10)
+    dataset = await asyncio.wait_for(stored.get(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert (dataset.endpoint, dataset.unit, dataset.resolution) == ("/machine/load", "1", "PT1M")
@@ -123,7 +124,7 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
     for old, new, expected in (
         ("5.0", "0.0", 'line 4, [[source]] 1 "machine", every: input should be greater than or equal to 0.1'),
         ("every", "endpoint = 'x'\nevery", 'line 4, [[source]] 1 "machine", endpoint: it must be'),
-        ("every", "evry", 'line 4, [[source]] 1 "machine", evry: extra inputs'),
+        ("every", "evry", 'line 4, [[source]] 1 "machine", evry: no such field: did you mean every?'),
     ):
         with pytest.raises(config.BadConfig) as caught:
             config.load(write(tmp_path, plugin.replace(old, new)))
@@ -132,7 +133,8 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
 
 def test_an_unknown_type_is_told_with_all_that_are_known(tmp_path: Path, plugin: str) -> None:
     with pytest.raises(
-        config.BadConfig, match=r"'loadavg2' .* known are 'directory', 'http', 'simulation', 'loadavg'$"
+        config.BadConfig,
+        match=r"'loadavg2' .* known are 'directory', 'http', 'simulation', 'loadavg': did you mean loadavg\?$",
     ):
         config.load(write(tmp_path, plugin.replace('"loadavg"', '"loadavg2"')))
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.data.sources.schedule import next_time, retry_after_s
+from diem.protocol.retry_after import retry_after_s
+from services.data.sources.schedule import next_time
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
 

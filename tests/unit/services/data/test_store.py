@@ -15,6 +15,7 @@ from services.data.store.cache import Cache, Stored
 from services.data.store.cursor import Cursor
 from services.data.store.database import database_at
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 
 
 def dataset(endpoint: str, value: float = 1) -> Dataset:
@@ -160,7 +161,7 @@ async def test_a_cursor_is_written_while_nothing_else_is(databases: Databases) -
     store = await Store.open(databases.url())
     async with store.serving():
         store.keep_cursor(Cursor("log-1", 7))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 if databases.rows("SELECT source, sequence FROM publisher") == ["log-1|7"]:
                     break

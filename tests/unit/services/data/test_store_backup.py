@@ -14,6 +14,7 @@ from services.data.store.backup_file import BadBackup, check
 from services.data.store.database import database_at
 from services.data.store.restore import restore
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.filled import LATER, dataset, filled
 
 
@@ -33,7 +34,7 @@ async def test_a_backup_is_one_state_while_writes_go_on(databases: Databases, tm
         try:
             for number in range(3):
                 reached = store.changes.sequence
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while store.changes.sequence < reached + 3 * len(names):
                         await asyncio.sleep(0.005)
                 await backup(databases.url(), tmp_path / f"{number}", LATER)

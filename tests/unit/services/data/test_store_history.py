@@ -1,17 +1,22 @@
 """Old versions: kept up to a number and an age, each as it was accepted, and deleted in batches."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from diem.process.clock import ManualClock
+from services.data.api import history as history_api
+from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import Gone, NotKept, Unknown
 from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, history, upkeep
-from services.data.store.history import BATCH, OVERDUE, SLACK, Retention
+from services.data.store.history import BATCH, OVERDUE, SLACK, Kept, Retention
 from services.data.store.plan import Plan, Write
 from services.data.store.queue import MAX_GROUP
 from services.data.store.state import Head
@@ -282,6 +287,61 @@ async def test_a_version_that_is_replaced_while_it_is_read_is_still_the_one_that
     monkeypatch.setattr(rest.store, "read", late)
     answer = (await rest.reader.get("/v1/data/a", params={"version": first})).json()
     assert (answer["version"], answer["points"][0]["value"]) == (first, 1)
+
+
+async def test_a_history_is_described_once_whoever_asks(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[int] = []
+
+    def counted(kept: list[Kept]) -> list[dict[str, Any]]:
+        described.append(len(kept))
+        return describe(kept)
+
+    describe = history_api.describe
+    monkeypatch.setattr(history_api, "describe", counted)
+    client = rest.reader
+    for value in (1, 2):
+        await rest.writer.put("/v1/data/a", json=one(value))
+        answers = await asyncio.gather(*(client.get("/v1/history/a") for _ in range(10)))
+        answers.append(await client.get("/v1/history/a"))
+        assert {len(answer.json()["versions"]) for answer in answers} == {value}
+    assert described == [1, 2]
+    # Without a new version: one became too old.
+    rest.clock.advance(7 * 86_400 + 1)
+    assert len((await client.get("/v1/history/a")).json()["versions"]) == 1
+    assert described == [1, 2, 1]
+
+
+async def test_a_large_history_is_described_in_a_thread_and_paid_for(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_api, "LARGE", 0)
+    monkeypatch.setattr(history_api, "BYTES_A_REQUEST", 1)
+    threads: list[int] = []
+
+    def noted(kept: list[Kept]) -> list[dict[str, Any]]:
+        threads.append(threading.get_ident())
+        return describe(kept)
+
+    describe = history_api.describe
+    monkeypatch.setattr(history_api, "describe", noted)
+    for value in range(5):
+        await rest.writer.put("/v1/data/a", json=one(value))
+    client = rest.make(client="192.0.2.7")
+    assert (await client.get("/v1/history/a")).status_code == 200
+    assert threads
+    assert threading.get_ident() not in threads
+    assert refused(await client.get("/v1/history/a")) == (429, "rate")
+
+
+async def test_descriptions_are_kept_up_to_a_bound(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_api, "MAX_BYTES", 400)
+    api = HistoryApi(rest.store)
+    for name in "abcdef":
+        await rest.writer.put(f"/v1/data/{name}", json=one(1))
+        scope = {"type": "http", "path": f"/v1/history/{name}", "headers": []}
+        await api.versions(Request(scope))
+    assert 1 <= len(api._descriptions) < 6
+    assert api._bytes == sum(len(each.body) for each in api._descriptions.values()) <= 400
 
 
 def refused(answer: httpx.Response) -> tuple[int, str]:

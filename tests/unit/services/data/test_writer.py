@@ -10,6 +10,7 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import KeyReused, Unavailable, WrongUnit
 from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, transaction, upkeep
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 
 
 def dataset(endpoint: str, value: float = 1, unit: str = "MW") -> Dataset:
@@ -133,7 +134,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
         assert store.failure == "database or disk is full"
         assert len(store.changes) == 0
         broken = False
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while store.failure:
                 await asyncio.sleep(0.005)
         assert (await store.put([dataset("/a")]))[0].changed

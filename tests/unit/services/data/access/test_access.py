@@ -25,6 +25,7 @@ from services.data.api.keys import keys_app
 from services.data.errors import Unavailable
 from services.data.store import Store
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 
 WRITE, SHARED = "a-write-key-of-the-tests", "a-shared-key-of-the-tests"
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
@@ -186,7 +187,7 @@ async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, mon
 
     monkeypatch.setattr(world.access.ledger, "add", slow)
     waiting = asyncio.create_task(world.ask(key, 3))
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), PATIENCE_S)
     await world.access.revoke(key[5:13])
     go.set()
     assert await waiting == {Reason.UNKNOWN: 3}
@@ -248,7 +249,11 @@ async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path
         statuses = [(await http.get("/v1/endpoints")).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         assert (await http.get("/config.json")).status_code == 200
-        ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+        ask = {
+            "Origin": "https://a.example",
+            "Access-Control-Request-Method": "GET",
+            "Access-Control-Request-Headers": "authorization",
+        }
         assert (await http.options("/v1/data/a", headers=ask)).status_code == 204
         world.clock.advance(61)
         assert problem(await http.get("/v1/data/load/a")) == (403, "not_in_plan")
@@ -279,7 +284,11 @@ async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: 
     world = World(tmp_path, PLANS)
     await world.begin(anonymous=False)
     key = await world.key()
-    ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+    ask = {
+        "Origin": "https://a.example",
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": "authorization",
+    }
     async with world.http() as http:
         preflight = await http.options("/v1/data/dam/a", headers=ask)
         assert preflight.status_code == 204
@@ -287,6 +296,11 @@ async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: 
         assert problem(await http.get("/v1/endpoints")) == (401, "unauthorised")
     async with world.http(key) as http:
         assert (await http.get("/v1/endpoints", headers=ask)).headers["access-control-allow-origin"] == "*"
+    async with world.http("diem_wrong") as http:
+        # The page may know that its key is wrong.
+        answer = await http.get("/v1/endpoints", headers=ask)
+        assert problem(answer) == (401, "unauthorised")
+        assert answer.headers["access-control-allow-origin"] == "*"
     await world.end()
 
 

@@ -41,7 +41,7 @@ def test_plans_are_read(tmp_path: Path) -> None:
     [
         ("per_day = 1000", "per_day = 0", 'line 7, [[plan]] 1 "free", per_day: input should be greater than or equal'),
         ("per_day = 1000", "per_day = '1000'", 'line 7, [[plan]] 1 "free", per_day: input should be a valid integer'),
-        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free", per_second: extra inputs'),
+        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free", per_second: no such field'),
         ('"/my/prices"', '"my/prices"', 'line 12, [[plan]] 2 "prices", prefixes: it must be'),
         ('["/dam", "/my/prices"]', "[]", 'line 12, [[plan]] 2 "prices", prefixes: list should have at least 1 item'),
         ('"prices"', '"free"', 'line 10, [[plan]] 2 "free", name: another plan has the name'),

@@ -1,4 +1,8 @@
-"""The service does what its OpenAPI description says, whatever it is sent (schemathesis; the examples are bounded)."""
+"""The service does what its OpenAPI description says, whatever it is sent (schemathesis; the examples are bounded).
+
+Schemathesis makes its examples while pytest collects, which would cost each worker of a run some seconds: so these
+tests are a part of `make test` with a process of their own (`tests.run`).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

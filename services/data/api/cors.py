@@ -1,0 +1,55 @@
+"""Which pages of other origins may read answers (docs/access.md section 2)."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+ANY: Final = "*"
+_EXPOSED: Final = "ETag, Retry-After, RateLimit, RateLimit-Policy"
+_MAX_AGE_S: Final = 600
+"""Browsers remember an answer for so long: an origin that is taken off the list is let in until then."""
+
+
+class Cors:
+    """The rule: who shows an API key may read from anywhere, and so may pages of ``origins``, and nobody else.
+
+    A page of another origin can make its visitor's browser ask an address that only the visitor reaches, such as
+    127.0.0.1, so that anonymous answers are not for all pages. An API key it cannot have from the visitor.
+    """
+
+    def __init__(self, origins: Collection[str] = ()) -> None:
+        self._origins = frozenset(origins)
+
+    def of_answer(self, origin: str | None, *, shows_key: bool) -> Mapping[str, str]:
+        """The header fields of the answer to a read; ``origin`` is the request's."""
+        allowed = self._allowed(origin, shows_key=shows_key)
+        if allowed is None:
+            return {}
+        return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED}
+
+    def of_preflight(self, origin: str | None, asked_headers: str | None) -> Mapping[str, str] | None:
+        """The header fields of the answer to a preflight request for a read; None: it is refused.
+
+        It never shows a key. One that announces an Authorization field is let through: the request itself is refused,
+        or its answer kept from the page, if it then shows none.
+        """
+        names = {name.strip().lower() for name in (asked_headers or "").split(",")}
+        allowed = self._allowed(origin, shows_key="authorization" in names)
+        if allowed is None:
+            return None
+        return {
+            "Access-Control-Allow-Origin": allowed,
+            "Access-Control-Allow-Methods": "GET, HEAD",
+            "Access-Control-Allow-Headers": "If-None-Match, Accept, Authorization",
+            "Access-Control-Max-Age": str(_MAX_AGE_S),
+            "Vary": "Origin, Access-Control-Request-Headers",
+        }
+
+    @property
+    def depends_on_origin(self) -> bool:
+        """Whether caches must keep answers to different origins apart."""
+        return bool(self._origins - {ANY})
+
+    def _allowed(self, origin: str | None, *, shows_key: bool) -> str | None:
+        if shows_key or ANY in self._origins:
+            return ANY
+        return origin if origin in self._origins else None

@@ -1,0 +1,83 @@
+"""Connections are taken off the listening socket many at a time, and later when there are no descriptors."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from diem.links import accepting
+from diem.links.accepting import AT_ONCE, Acceptor
+from diem.process.listeners import bind
+from tests.support.patience import PATIENCE_S
+
+
+class Counting(asyncio.Protocol):
+    """Counts the connections that were made."""
+
+    made = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Counting.made += 1
+        transport.close()
+
+
+class Listener:
+    """A listening socket that counts how often it is asked in one turn, and fails first."""
+
+    def __init__(self, inner: socket.socket, *failures: int) -> None:
+        self.inner = inner
+        self.failures = list(failures)
+        self.asked = 0
+
+    def fileno(self) -> int:
+        return self.inner.fileno()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        if self.failures:
+            raise OSError(self.failures.pop(0), "not now")
+        return self.inner.accept()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    Counting.made = 0
+    with contextlib.closing(bind("127.0.0.1", 0)) as found:
+        yield found
+
+
+async def dial(listener: socket.socket, count: int) -> list[socket.socket]:
+    address = listener.getsockname()
+    return [await asyncio.to_thread(socket.create_connection, address) for _ in range(count)]
+
+
+async def until_made(count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while Counting.made < count:
+            await asyncio.sleep(0)
+
+
+async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(listener: socket.socket) -> None:
+    asked = Listener(listener)
+    clients = await dial(listener, AT_ONCE + 5)
+    acceptor = Acceptor(asked, Counting)  # type: ignore[arg-type]  # it has what is needed
+    acceptor._accept()
+    assert asked.asked == AT_ONCE
+    await until_made(AT_ONCE + 5)
+    acceptor.stop()
+    for client in clients:
+        client.close()
+
+
+async def test_without_descriptors_it_is_tried_again_later(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "REST_S", 0.01)
+    acceptor = Acceptor(Listener(listener, errno.EMFILE, errno.ECONNABORTED), Counting)  # type: ignore[arg-type]
+    (client,) = await dial(listener, 1)
+    await until_made(1)
+    acceptor.stop()
+    client.close()

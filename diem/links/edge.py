@@ -60,8 +60,8 @@ class Service(Protocol):
 class Visitors(Protocol):
     """Who is told of every client that comes."""
 
-    def came(self, client: str | None, connection: bytes) -> Visit:
-        """A client has connected; ``client`` is what it says of itself."""
+    def came(self, client: str | None, connection: bytes, address: str) -> Visit:
+        """A client has connected from an address; ``client`` is what it says of itself."""
         ...
 
 

@@ -45,11 +45,11 @@ class EdgeConnection(RationedConnection):
         if not edge.ready or edge.draining:
             self._refuse(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
             return
-        address, refusal = edge.gate.enter(self.peer, request.headers, asyncio.get_running_loop().time())
-        if refusal is not None:
-            self._refuse(refusal)
+        address, outcome = edge.gate.enter(self.peer, request.headers, asyncio.get_running_loop().time())
+        if isinstance(outcome, Reply):
+            self._refuse(outcome)
             return
-        self._address = address
+        self._address, self._allowance = address, outcome
         if not self.upgrade(request):
             edge.refused[400] += 1
             return
@@ -61,7 +61,7 @@ class EdgeConnection(RationedConnection):
         name = token_bytes(8)
         self.session = Session(transport.write, transport.writelines, edge.hub.accounts)
         if edge.visitors is not None:
-            self.session.visit = edge.visitors.came(client_of(query), name)
+            self.session.visit = edge.visitors.came(client_of(query), name, self._address or "")
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.hub.join(self.session)
@@ -81,7 +81,8 @@ class EdgeConnection(RationedConnection):
         edge = self._edge
         if not self.is_open:
             return
-        if not self._rate.take(asyncio.get_running_loop().time()):
+        now = asyncio.get_running_loop().time()
+        if not self._allowance.messages.take(now):
             self._too_fast()
             return
         try:
@@ -95,9 +96,11 @@ class EdgeConnection(RationedConnection):
         match request:
             case messages.Subscribe():
                 edge.received["subscribe"] += 1
+                self._allowance.charge_names(now, len(request.endpoints))
                 edge.service.subscribe(self, request)
             case messages.Unsubscribe():
                 edge.received["unsubscribe"] += 1
+                self._allowance.charge_names(now, len(request.endpoints))
                 edge.service.unsubscribe(self, request)
             case messages.Auth():
                 edge.received["auth"] += 1
@@ -155,7 +158,7 @@ class EdgeConnection(RationedConnection):
         """Give the place free."""
         self._edge.knocking.pop(self, None)
         if self._address is not None:
-            self._edge.gate.leave(self._address)
+            self._edge.gate.leave(self._address, self._allowance, asyncio.get_running_loop().time())
             self._address = None
 
     # Flow control: conflation instead of a queue

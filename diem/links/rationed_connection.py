@@ -9,16 +9,13 @@ from websockets.typing import Subprotocol
 from diem.fanout.frames import text_frame
 from diem.links.acceptor import ServerConnection
 from diem.links.edge import Edge
-from diem.process.limits import ErrorWindow, TokenBucket
+from diem.process.limits import Allowance, ErrorWindow
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
 
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_PART: Final = 8 * 1024
-SMALL_RATE: Final = 10.0
-SMALL_BURST: Final = 200.0
-"""Pings, pongs and fragments a second, and at once; beyond that a client is closed with 4003."""
 _UNCOUNTED: Final = frozenset({Opcode.PING, Opcode.PONG, Opcode.CONT})
 MAX_KNOCKING: Final = 1024
 """Connections that have not sent their request yet; each has 10 s for it."""
@@ -27,17 +24,17 @@ MAX_KNOCKING: Final = 1024
 class RationedConnection(ServerConnection):
     """A client's connection with its limits; docs/protocol.md section 1 has the close codes of who is beyond them."""
 
-    __slots__ = ("_address", "_edge", "_errors", "_flooded", "_rate", "_small")
+    __slots__ = ("_address", "_allowance", "_edge", "_errors", "_flooded")
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
         self._edge = edge
         self._address: str | None = None
         """Of who was let in: it counts there until it is gone."""
-        self._rate = TokenBucket()
+        self._allowance: Allowance
+        """Lent to who was let in, until it is gone."""
         self._errors: ErrorWindow | None = None
         self._flooded = False
-        self._small: TokenBucket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection; of those that wait with their requests only so many, since they count for nobody yet."""
@@ -63,12 +60,11 @@ class RationedConnection(ServerConnection):
 
     def _on_frame(self, frame: Frame) -> None:
         """Bound pings, pongs and fragments as messages are: each costs the library as much as a message."""
-        if frame.opcode in _UNCOUNTED or not frame.fin:
-            if self._small is None:
-                self._small = TokenBucket(SMALL_RATE, SMALL_BURST)
-            if self._flooded or not self._small.take(asyncio.get_running_loop().time()):
-                self._stop_flood()
-                return
+        counts = frame.opcode in _UNCOUNTED or not frame.fin
+        # Frames come after the handshake only: an allowance was lent.
+        if counts and (self._flooded or not self._allowance.take_frame(asyncio.get_running_loop().time())):
+            self._stop_flood()
+            return
         super()._on_frame(frame)
 
     def _stop_flood(self) -> None:
@@ -95,4 +91,4 @@ class RationedConnection(ServerConnection):
         if self._address is not None and self._edge.gate.strike(self._address, now):
             self.close(Close.POLICY_VIOLATION, "too many messages")
         else:
-            self.close(Close.RATE, f"retry={int(self._rate.retry_after(now) * 1000) + 1000}")
+            self.close(Close.RATE, f"retry={int(self._allowance.messages.retry_after(now) * 1000) + 1000}")

@@ -24,8 +24,19 @@ class EdgeSettings(ProcessSettings):
     )
     subscriptions: int = Field(default=128, ge=1, le=1000, description="Subscriptions that one client may hold.")
     connections_per_address: int = Field(default=50, ge=1, description="Clients of one address (IPv6: of one /64).")
+    connection_rate_per_address: float | None = Field(
+        default=None,
+        gt=0,
+        description="New clients of one address a second in the long run; 50, or as many as it may have, may come at "
+        "once. Default: 10, or a fifth of those that it may have.",
+    )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
+
+    @property
+    def connection_subscriptions(self) -> int:
+        """Subscriptions that one connection may hold."""
+        return self.subscriptions
 
     @field_validator("origins")
     @classmethod

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,9 @@ from diem.links.edge import Edge, EdgeRules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
 from diem.links.heartbeat import PING_EVERY, Wheel
+from diem.process.limits import AddressLimits
 from diem.process.listeners import bind
+from tests.support.patience import PATIENCE_S
 
 PING, PONG, CLOSE = 0x89, 0x8A, 0x88
 HANDSHAKE = (
@@ -66,7 +69,7 @@ async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 async def _frames(reader: asyncio.StreamReader, until: int) -> list[int]:
     """First bytes of the frames up to one that begins with ``until``."""
     seen: list[int] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while until not in seen:
             first, length = await reader.readexactly(2)
             if length == 126:
@@ -96,6 +99,32 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
     writer.close()
 
 
+class Patient(GateRules):
+    """Nothing that was used up comes back during a test."""
+
+    @property
+    def of_address(self) -> AddressLimits:
+        return replace(super().of_address, message_rate_per_s=1e-6)
+
+
+async def test_a_reconnect_brings_no_more_messages(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    served.gate = Gate(Patient())
+    _, writer = await _connect(port)
+    message = b'{"type":"unsubscribe","id":1,"endpoints":[]}'
+    writer.write((bytes((0x81, 0x80 | len(message), 0, 0, 0, 0)) + message) * 20)
+    async with asyncio.timeout(PATIENCE_S):
+        while served.received["unsubscribe"] < 20:
+            await asyncio.sleep(0.01)
+        writer.close()
+        while served.gate.open:
+            await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE)
+    assert b" 429 " in await reader.readline()
+    writer.close()
+
+
 async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
     served, port = edge
     _, writer = await _connect(port)
@@ -114,7 +143,7 @@ async def test_a_flood_of_small_frames_is_closed_with_4003(edge: tuple[Edge, int
     _, writer = await _connect(port)
     start = bytes((0x01, 0x80, 0, 0, 0, 0)) if first == 0 else b""
     writer.write(start + bytes((first, 0x80, 0, 0, 0, 0)) * 20_000)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while served.connections:
             await asyncio.sleep(0.01)
     assert served.closes == {4003: 1}

@@ -13,6 +13,7 @@ from diem.links import acceptor
 from diem.links.handover import Handover
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
+from tests.support.patience import PATIENCE_S
 
 
 async def echo(request: Request) -> PlainTextResponse:
@@ -50,7 +51,7 @@ async def test_a_request_for_the_application_may_come_in_pieces(listener: Intern
     for piece in (b"PO", b"ST /v1/things HTTP/1.1\r\nHost: a\r\n", b"Content-Length: 2\r\n\r\n", b"ab"):
         writer.write(piece)
         await writer.drain()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await reader.read()).endswith(b"POST ab")
     writer.close()
 
@@ -61,6 +62,6 @@ async def test_a_head_for_the_application_that_does_not_end_is_cut(
     monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"POST /v1/things HTTP/1.1\r\nHost: a\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert await reader.read() == b""
     writer.close()

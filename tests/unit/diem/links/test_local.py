@@ -17,6 +17,7 @@ from diem.links import local
 from diem.links.dialer import ClientConnection, dial
 from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -82,11 +83,11 @@ async def talk(url: str, sockets: Path | None, key: str = KEY.header) -> None:
     link = await dial(url, lambda: Link(url, key), sockets=sockets)
     try:
         link.send_text(b"this")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await link.heard == b"heard this"
     finally:
         link.close(1000)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await link.lost.wait()
 
 

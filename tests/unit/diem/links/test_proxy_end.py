@@ -19,6 +19,7 @@ from diem.links.proxy_end import PATH, ProxyEnd
 from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
 from diem.protocol.update import Change, encode
+from tests.support.patience import PATIENCE_S
 
 V1 = 1_700_000_000_001
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -65,7 +66,7 @@ async def served() -> AsyncIterator[Served]:
 
 
 async def hear(link: ClientConnection) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         return orjson.loads(await link.recv())
 
 
@@ -85,7 +86,7 @@ async def test_a_proxy_is_welcomed_and_subscribes_beyond_the_limits_of_a_client(
         await link.send(orjson.dumps({"type": "unsubscribe", "id": 2, "endpoints": names[:100]}), text=True)
         assert (await hear(link))["type"] == "unsubscribed"
         assert served.hub.registry.entries == 50
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while served.hub.registry.entries or len(served.end):
             await asyncio.sleep(0.01)
 
@@ -127,7 +128,7 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
         link.transport.pause_reading()
         (session,) = served.hub.sessions
         version = V1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not session.blocked:
                 for _ in range(500):
                     version += 1
@@ -138,7 +139,7 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
             served.update("/a", version)
         assert session.held == 1
         link.transport.resume_reading()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (await hear(link)).get("version") != version:
                 pass
         assert served.hub.accounts.conflated > 0
@@ -151,7 +152,7 @@ async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served:
         keeper.add(connection)
         connection.alive = True
         keeper.look()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not connection.alive:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)

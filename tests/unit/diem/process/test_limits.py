@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.process.limits import AddressTable, Admission, ErrorWindow, TokenBucket, Verdict, address_key
+from diem.process.limits import (
+    AddressLimits,
+    AddressTable,
+    Admission,
+    Allowance,
+    ErrorWindow,
+    TokenBucket,
+    Verdict,
+    address_key,
+)
 
 
 def test_bucket_gives_its_burst_and_then_its_rate() -> None:
@@ -75,22 +84,100 @@ def test_limits_of_a_connection_are_small() -> None:
 
 
 def test_address_has_a_number_of_connections() -> None:
-    table = AddressTable(limit=2)
-    assert [table.admit("192.0.2.1") for _ in range(3)] == [True, True, False]
-    assert table.admit("192.0.2.2")
-    table.release("192.0.2.1")
-    assert table.admit("192.0.2.1")
+    table = AddressTable(AddressLimits(connections=2))
+    first = table.admit("192.0.2.1", 0)
+    assert table.refusal("192.0.2.1", 0) is None
+    table.admit("192.0.2.1", 0)
+    assert table.refusal("192.0.2.1", 0) is Verdict.ADDRESS_LIMIT
+    assert table.refusal("192.0.2.2", 0) is None
+    table.release("192.0.2.1", first, 0)
+    assert table.refusal("192.0.2.1", 0) is None
+    assert table.open("192.0.2.1") == 1
 
 
 def test_address_table_is_bounded_and_empties() -> None:
-    table = AddressTable(limit=2, max_addresses=1)
-    assert table.admit("192.0.2.1")
-    assert not table.admit("192.0.2.2")
-    assert table.admit("192.0.2.1")
-    table.release("192.0.2.1")
-    table.release("192.0.2.1")
+    table = AddressTable(AddressLimits(), max_addresses=1)
+    allowance = table.admit("192.0.2.1", 0)
+    assert table.refusal("192.0.2.2", 0) is Verdict.ADDRESS_LIMIT
+    assert table.refusal("192.0.2.1", 0) is None
+    table.release("192.0.2.1", allowance, 1)
+    # Its connection is paid for; nothing of it is left.
     assert len(table) == 0
-    assert table.admit("192.0.2.2")
+    assert table.refusal("192.0.2.2", 1) is None
+
+
+def test_addresses_that_have_left_are_forgotten_when_nothing_of_theirs_is_used_up() -> None:
+    table = AddressTable(AddressLimits())
+    for number in range(100):
+        address = f"192.0.2.{number}"
+        allowance = table.admit(address, 0)
+        allowance.messages.take(0)
+        table.release(address, allowance, 0)
+    assert len(table) == 100
+    for _ in range(50):
+        table.refusal("198.51.100.1", 1)
+    assert len(table) == 0
+
+
+def test_address_that_has_left_makes_room_for_a_new_one() -> None:
+    table = AddressTable(AddressLimits(), max_addresses=2)
+    for address in ("192.0.2.1", "192.0.2.2"):
+        table.release(address, table.admit(address, 0), 0)
+    assert table.refusal("192.0.2.3", 0) is None
+    table.admit("192.0.2.3", 0)
+    assert len(table) == 2
+
+
+def sent(allowance: Allowance, now: float) -> int:
+    """Messages until none is left."""
+    return next(count for count in range(1000) if not allowance.messages.take(now))
+
+
+def test_reconnect_does_not_fill_the_allowance() -> None:
+    table, total = AddressTable(AddressLimits()), 0
+    for second in range(61):
+        if table.refusal("192.0.2.1", second) is None:
+            allowance = table.admit("192.0.2.1", second)
+            total += sent(allowance, second)
+            table.release("192.0.2.1", allowance, second)
+    # 20 at once and 100 a minute: what one connection that stays may send.
+    assert 100 < total <= 120
+
+
+def test_address_that_has_used_up_all_may_come_again_when_a_quarter_of_the_burst_is_there() -> None:
+    table = AddressTable(AddressLimits())
+    allowance = table.admit("192.0.2.1", 0)
+    sent(allowance, 0)
+    table.release("192.0.2.1", allowance, 0)
+    assert table.refusal("192.0.2.1", 2.9) is Verdict.ADDRESS_USED_UP
+    assert table.retry_after("192.0.2.1", 0) == pytest.approx(3.0)
+    assert table.refusal("192.0.2.1", 3.0) is None
+    assert sent(table.admit("192.0.2.1", 3.0), 3.0) == 5
+
+
+def test_neighbours_behind_one_address_have_allowances_of_their_own() -> None:
+    table = AddressTable(AddressLimits())
+    noisy, quiet = table.admit("192.0.2.1", 0), table.admit("192.0.2.1", 0)
+    sent(noisy, 0)
+    assert sent(quiet, 0) == 20
+    fresh = table.admit("192.0.2.1", 0)
+    table.release("192.0.2.1", noisy, 0)
+    table.release("192.0.2.1", fresh, 0)
+    # Of those that were given back, the fullest is lent first.
+    assert sent(table.admit("192.0.2.1", 0), 0) == 20
+    assert table.refusal("192.0.2.1", 0) is Verdict.ADDRESS_USED_UP
+
+
+def test_frames_and_names_are_of_the_allowance_too() -> None:
+    table = AddressTable(AddressLimits())
+    allowance = table.admit("192.0.2.1", 0)
+    assert sum(allowance.take_frame(0) for _ in range(300)) == 200
+    allowance.charge_names(0, 100)
+    allowance.charge_names(0, 49)
+    table.release("192.0.2.1", allowance, 0)
+    again = table.admit("192.0.2.1", 0)
+    assert not again.take_frame(0)
+    assert sent(again, 0) == 18
 
 
 def test_ipv6_network_counts_as_one_address() -> None:
@@ -101,31 +188,64 @@ def test_ipv6_network_counts_as_one_address() -> None:
     assert address_key("not:an:address") == "not:an:address"
 
 
-def admission(per_address: int = 10, cap: int = 10, burst: float = 10.0) -> Admission:
-    return Admission(AddressTable(per_address), cap, TokenBucket(1.0, burst))
+def test_ipv4_addresses_on_a_socket_for_both_families_are_addresses_of_their_own() -> None:
+    assert address_key("::ffff:192.0.2.1") == address_key("192.0.2.1")
+    assert address_key("::ffff:192.0.2.1") != address_key("::ffff:192.0.2.2")
+
+
+def admission(limits: AddressLimits | None = None, cap: int = 10, burst: float = 10.0) -> Admission:
+    return Admission(AddressTable(limits or AddressLimits()), cap, TokenBucket(1.0, burst))
+
+
+def admitted(outcome: Allowance | Verdict) -> Allowance:
+    assert isinstance(outcome, Allowance), outcome
+    return outcome
 
 
 def test_full_process_refuses_with_503() -> None:
     gate = admission(cap=1)
-    assert gate.admit("a", 0) is Verdict.ADMITTED
+    allowance = admitted(gate.admit("a", 0))
     assert gate.admit("b", 0) is Verdict.PROCESS_FULL
-    gate.release("a")
+    gate.release("a", allowance, 0)
     assert gate.open == 0
-    assert gate.admit("b", 0) is Verdict.ADMITTED
+    admitted(gate.admit("b", 0))
+    assert (gate.open_of("a"), gate.open_of("b")) == (0, 1)
     assert Verdict.PROCESS_FULL.status == 503
 
 
 def test_too_many_new_connections_are_refused_and_not_counted() -> None:
-    gate = admission(burst=1.0)
-    assert gate.admit("a", 0) is Verdict.ADMITTED
+    gate = admission(AddressLimits(connect_burst=1.0), burst=1.0)
+    admitted(gate.admit("a", 0))
     assert gate.admit("b", 0) is Verdict.TOO_FAST
     assert gate.open == 1
     assert Verdict.TOO_FAST.status == 503
+    # It was no connection of its address, either.
+    admitted(gate.admit("b", 1))
 
 
 def test_address_beyond_its_limit_does_not_use_up_the_rate() -> None:
-    gate = admission(per_address=1, burst=2.0)
-    assert gate.admit("a", 0) is Verdict.ADMITTED
+    gate = admission(AddressLimits(connections=1), burst=2.0)
+    admitted(gate.admit("a", 0))
     assert {gate.admit("a", 0) for _ in range(5)} == {Verdict.ADDRESS_LIMIT}
-    assert gate.admit("b", 0) is Verdict.ADMITTED
+    admitted(gate.admit("b", 0))
     assert Verdict.ADDRESS_LIMIT.status == 429
+
+
+def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
+    """With 20 connections at a time, below its 50, it used to get all of the 200 a second of the process."""
+    gate = Admission(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))
+    opened, honest = 0, 0
+    held: list[Allowance] = []
+    for tick in range(10_000):
+        now = tick / 1000
+        if len(held) == 20:
+            gate.release("192.0.2.1", held.pop(0), now)
+        if isinstance(outcome := gate.admit("192.0.2.1", now), Allowance):
+            opened += 1
+            held.append(outcome)
+        if tick % 10 == 0:
+            address = f"198.51.100.{tick // 10 % 100}"
+            gate.release(address, admitted(gate.admit(address, now)), now)
+            honest += 1
+    assert honest == 1000
+    assert opened == 50 + 10 * 10 - 1

@@ -1,0 +1,106 @@
+"""The gate: what one address may use of a process, and what a reconnect does not give back."""
+
+from ipaddress import ip_network
+from typing import Final
+
+import pytest
+from websockets.datastructures import Headers
+
+from diem.links.acceptor import Reply
+from diem.links.gate import STRIKES, Gate, GateRules, gate_rules
+from diem.process.limits import Allowance
+from services.websocket.settings import Settings
+
+PAGE: Final = 8080
+
+
+def knock(gate: Gate, address: str, now: float = 0.0) -> Allowance | Reply:
+    headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
+    found, outcome = gate.enter("127.0.0.1", headers, now)
+    assert found == address
+    return outcome
+
+
+def gate_with(**rules: float) -> Gate:
+    return Gate(GateRules(page_port=PAGE, trusted_proxies=(ip_network("127.0.0.0/8"),), **rules))  # type: ignore[arg-type]
+
+
+def test_neighbours_in_one_ipv6_network_have_their_strikes_together() -> None:
+    gate = Gate(GateRules())
+    assert [gate.strike(f"2001:db8::{n}", n) for n in range(1, 6)] == [False] * STRIKES + [True, True]
+    assert not gate.strike("2001:db8:0:1::1", 6)
+
+
+def test_address_that_connects_too_fast_is_told_when_to_come_again() -> None:
+    gate = gate_with()
+    for _ in range(50):
+        allowance = knock(gate, "192.0.2.1")
+        assert isinstance(allowance, Allowance)
+        gate.leave("192.0.2.1", allowance, 0)
+    refused = knock(gate, "192.0.2.1")
+    assert isinstance(refused, Reply)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert isinstance(knock(gate, "192.0.2.2"), Allowance)
+    assert isinstance(knock(gate, "192.0.2.1", 0.1), Allowance)
+    assert gate.open_of("192.0.2.1") == 1
+
+
+def test_address_that_has_sent_all_it_may_waits_outside() -> None:
+    gate = gate_with()
+    allowance = knock(gate, "192.0.2.1")
+    assert isinstance(allowance, Allowance)
+    assert sum(allowance.messages.take(0) for _ in range(100)) == 20
+    gate.leave("192.0.2.1", allowance, 0)
+    refused = knock(gate, "192.0.2.1")
+    assert isinstance(refused, Reply)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "3")
+
+
+@pytest.mark.parametrize(
+    ("per_address", "given", "rate", "burst"),
+    [(50, None, 10, 50), (1, None, 10, 50), (500, None, 100, 500), (50, 3.0, 3, 50)],
+)
+def test_all_connections_of_an_address_may_come_back_at_once(
+    per_address: int, given: float | None, rate: float, burst: float
+) -> None:
+    settings = Settings(
+        internal_port=0,
+        feed_url="ws://127.0.0.1:1/feed",
+        connections_per_address=per_address,
+        connection_rate_per_address=given,
+    )
+    limits = gate_rules(settings).of_address
+    assert (limits.connections, limits.connect_rate_per_s, limits.connect_burst) == (per_address, rate, burst)
+
+
+@pytest.mark.parametrize(("subscriptions", "burst"), [(128, 20), (1000, 60)])
+def test_client_may_ask_twice_for_all_that_it_may_subscribe_to(subscriptions: int, burst: int) -> None:
+    gate = gate_with(subscriptions=subscriptions)
+    allowance = knock(gate, "192.0.2.1")
+    assert isinstance(allowance, Allowance)
+    messages = 2 * -(-subscriptions // 100)
+    for _ in range(messages):
+        assert allowance.messages.take(0)
+        allowance.charge_names(0, 100)
+    assert sum(allowance.messages.take(0) for _ in range(100)) == burst - 3 * messages
+
+
+def asks_for(allowance: Allowance, names: int, now: float) -> bool:
+    """Subscribe to so many names, as clients do: 100 in a message; whether all messages were taken."""
+    for start in range(0, names, 100):
+        if not allowance.messages.take(now):
+            return False
+        allowance.charge_names(now, min(100, names - start))
+    return True
+
+
+@pytest.mark.parametrize("subscriptions", [128, 160, 170, 333, 500, 1000, 1024])
+def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(subscriptions: int) -> None:
+    gate, now = gate_with(subscriptions=subscriptions), 0.0
+    for _ in range(6):
+        outcome = knock(gate, "192.0.2.1", now)
+        while isinstance(outcome, Reply):
+            now += int(outcome.headers["Retry-After"])
+            outcome = knock(gate, "192.0.2.1", now)
+        assert asks_for(outcome, subscriptions, now)
+        gate.leave("192.0.2.1", outcome, now)

@@ -6,11 +6,13 @@ from typing import Final
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
+from diem.errors import DiemError
 from diem.kafka.admin import administering
-from diem.kafka.assignment import read_group
+from diem.kafka.assignment import Reading, list_clones, read_group
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.options import KafkaOptions
 from diem.process.clock import Clock
+from diem.process.faults import ConfigurationError
 from metadata.directory import Directory
 
 EVERY_S: Final = 1.0
@@ -43,17 +45,24 @@ class Assignments:
                     while self._failed_in_a_row < FAILURES:
                         await self._read_all(admin)
                         await asyncio.sleep(EVERY_S if self._settled() else UNSETTLED_S)
-            except KafkaUnavailable as error:
+            except (KafkaUnavailable, ConfigurationError) as error:
+                # The files of the TLS set-up were fine at the start: they are being replaced.
                 self._failed(error)
                 await asyncio.sleep(UNSETTLED_S)
 
     def _settled(self) -> bool:
-        return self.failure is None and all(group.settled for group in self._directory.groups.values())
+        settled = all(group.settled for group in self._directory.groups.values())
+        return self.failure is None and settled and self._directory.preparing is None
 
     async def _read_all(self, admin: AIOKafkaAdminClient) -> None:
         readings = [self._read(admin, number) for number in self._directory.groups]
         # One group's coordinator may be away while those of others are there.
         faults = [fault for fault in await asyncio.gather(*readings) if fault is not None]
+        if self._directory.preparing is not None:
+            try:
+                await self._read_others(admin, self._directory.preparing)
+            except KafkaUnavailable as error:
+                faults.append(error)
         if faults:
             self._failed(faults[0])
         elif self.failure is not None:
@@ -73,7 +82,20 @@ class Assignments:
             self._log.info("group", clone=number, state=found.state, members=sorted(found.members))
         return None
 
-    def _failed(self, error: KafkaUnavailable) -> None:
+    async def _read_others(self, admin: AIOKafkaAdminClient, epoch: int) -> None:
+        """Read the groups of all clones that other instances answer for.
+
+        Raises:
+            KafkaUnavailable: one cannot be read now, or it cannot be said which there are.
+        """
+        names = self._options.names
+        numbers = await list_clones(admin, names) - self._directory.groups.keys()
+        found: dict[int, Reading] = {}
+        for number in sorted(numbers):
+            found[number] = await read_group(admin, names.z_group(number), names.updates)
+        self._directory.take_others(found, epoch, self._clock.monotonic())
+
+    def _failed(self, error: DiemError) -> None:
         self.failures += 1
         if self.failure is None:
             self._log.warning("the groups cannot be read, answering with what is known", reason=str(error))

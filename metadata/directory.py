@@ -1,9 +1,9 @@
 """The map and the groups as one snapshot, and who is to hear when it changes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from diem.protocol.assignment import REBALANCING, Clone, Snapshot
-from diem.protocol.partition_map import HOT, PartitionMap
+from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from metadata.groups import Group
 
 
@@ -12,11 +12,14 @@ class Directory:
 
     def __init__(self, clones: Iterable[int]) -> None:
         self.groups = {number: Group() for number in clones}
+        self.others: dict[int, Group] = {}
+        """Groups of clones that other instances answer for; read while a move waits for every server's partitions."""
         self.map: PartitionMap | None = None
         self.snapshot: Snapshot | None = None
         """None until there is a map, and one group has had an assignment."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after :attr:`snapshot` has become another one."""
+        self._others_of: int | None = None
 
     def take_map(self, found: PartitionMap | None) -> None:
         """Take the map as it is now in Kafka; one that is not there is no news."""
@@ -29,6 +32,18 @@ class Directory:
         if self.groups[number].take(now_is, foreign, now):
             self._changed()
 
+    @property
+    def preparing(self) -> int | None:
+        """The epoch whose move waits for every server to have its partitions; None when none does."""
+        return self.map.head.epoch if self.map is not None and self.map.head.phase is Phase.PREPARE else None
+
+    def take_others(self, found: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
+        """Take what Kafka said of the groups of all other clones that there are, after ``epoch`` had begun."""
+        self.others = {number: self.others.get(number, Group()) for number in found}
+        for number, (now_is, foreign) in found.items():
+            self.others[number].take(now_is, foreign, now)
+        self._others_of = epoch
+
     def why_not_ready(self) -> str | None:
         """Why there can be no answer yet; None when there can be one, from then on for ever."""
         if self.map is None:
@@ -38,10 +53,13 @@ class Directory:
     def unowned(self, map_: PartitionMap) -> str | None:
         """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing.
 
-        Of a clone whose group was not read yet, or rebalances and was never read while it did not, that is not known.
+        All clones count that have a group: a composite answers for its own alone, and drives the move for all. Of a
+        clone whose group was not read yet, or rebalances and was never read while it did not, that is not known.
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
-        for number, group in self.groups.items():
+        if targets and self._others_of != map_.head.epoch:
+            return "Kafka to say which clones there are"
+        for number, group in sorted({**self.others, **self.groups}.items()):
             never = not group.clone.owners and group.clone.state == REBALANCING
             if targets and (group.answered is None or never):
                 return f"Kafka to say who is in clone {number}"

@@ -1,20 +1,25 @@
 """Questions and answers: which server has these endpoints (docs/protocol.md section 4). No I/O."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from diem.errors import DiemError
-from diem.protocol import endpoints
+from diem.protocol import endpoints, messages
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import ErrorCode
 
 MAX_NAMES: Final = 1000
 MAX_QUESTION: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
 """Bytes of a question: so many of the longest names, with quotes, a comma and a blank."""
+MAX_REJECTED: Final = 100
+"""Names of an answer that are no endpoints; of more, only their number is told."""
+HELD_NAME: Final = 90
+"""Bytes that a question holds for a name besides its characters."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
+_BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
 
 Load = Callable[[str], int | None]
 """Clients of the server with this public URL; None when it does not say."""
@@ -36,10 +41,23 @@ class Question(NamedTuple):
     """What a client wants to know."""
 
     names: Sequence[str]
-    rejected: Mapping[str, str]
-    """What it named that is no endpoint, and why."""
+    rejected: Sequence[str]
+    """What it named that is no endpoint, at most :data:`MAX_REJECTED` of it."""
+    more_rejected: int
+    """How many more of these there were."""
     clone: int | None
     """The clone that it stays with."""
+
+    @property
+    def given(self) -> int:
+        """Different names in it."""
+        return len(self.names) + len(self.rejected) + self.more_rejected
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it takes, about."""
+        characters = sum(map(len, self.names)) + 4 * sum(map(len, self.rejected))
+        return characters + HELD_NAME * (len(self.names) + len(self.rejected))
 
 
 def read(data: bytes, most: int = MAX_NAMES) -> Question:
@@ -66,13 +84,16 @@ def read(data: bytes, most: int = MAX_NAMES) -> Question:
 
 def _question(names: Iterable[str], clone: int | None) -> Question:
     good: list[str] = []
-    rejected: dict[str, str] = {}
+    rejected: list[str] = []
+    more = 0
     for name in dict.fromkeys(names):
-        try:
-            good.append(endpoints.check(name))
-        except endpoints.BadName as error:
-            rejected[name] = str(error)
-    return Question(good, rejected, clone)
+        if endpoints.is_valid(name):
+            good.append(name)
+        elif len(rejected) < MAX_REJECTED:
+            rejected.append(name)
+        else:
+            more += 1
+    return Question(good, rejected, more, clone)
 
 
 def choose(snapshot: Snapshot, wanted: int | None, load: Load, rng: random.Random) -> int:
@@ -104,13 +125,14 @@ def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> l
 
 def answer(question: Question, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
     """The answer of ``POST /v1/locate`` and of a watch, with the servers ``urls`` of the clone."""
-    return {
+    said = {
         "clone": clone,
         "epoch": snapshot.map.head.epoch,
         "endpoints": {name: _place(snapshot, name.encode(), clone) for name in question.names},
-        "rejected": {name: {"code": ErrorCode.BAD_NAME, "message": why} for name, why in question.rejected.items()},
+        "rejected": dict.fromkeys(question.rejected, _BAD_NAME),
         "servers": urls,
     }
+    return {**said, "more_rejected": question.more_rejected} if question.more_rejected else said
 
 
 def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import Final
 
 import structlog
 
+from diem.kafka.client_log import quieten
 from diem.kafka.partition_map import MapReader
+from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.gate import Gate, gate_rules
 from diem.links.handover import Handover
 from diem.links.http import Server, make_server
@@ -43,8 +45,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     Raises:
         DiemError: a key or a port cannot be used, or Kafka is not configured.
     """
-    # The client library writes a line for each of its attempts; what matters of them is in the log and the status.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    quieten()
     # One for each server that is asked how many clients it has, every 5 s.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
@@ -129,7 +130,12 @@ def _watching(settings: Settings, answers: Answers) -> Watching:
 def _server(settings: Settings, public: Public, watching: Watching) -> Server:
     return make_server(
         public,
-        connections=settings.connections,
+        limits=ConnectionLimits(
+            settings.connections,
+            per_address=address_bound(
+                settings.connections_per_address, loopback=settings.connections, trusted=settings.trusted_proxies
+            ),
+        ),
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
         upgraded=lambda: Watch(watching),

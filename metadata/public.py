@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from diem.links.gate import GateRules
 from diem.links.problems import problem, title
+from diem.process.limits import NAMES_A_MESSAGE
 from diem.process.listeners import is_loopback, origin_allowed
 from diem.process.plan import ReadPlan
 from diem.protocol.codes import ErrorCode
@@ -25,8 +26,6 @@ from metadata.locate import BadQuestion
 
 PATH: Final = "/v1/locate"
 BODY_WITHIN_S: Final = 20.0
-NAMES_A_REQUEST: Final = 50
-"""So many names in a question count as one request more: their hashes take as long as all else of a small one."""
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 
 
@@ -97,8 +96,8 @@ class Public:
             return problem(415, "unsupported", "a question is application/json")
         question = locate.read(await _body(request), self._most)
         if request.client is not None:
-            names = len(question.names) + len(question.rejected)
-            self._plan.charge(request.client.host, asyncio.get_running_loop().time(), names // NAMES_A_REQUEST)
+            charged = question.given // NAMES_A_MESSAGE
+            self._plan.charge(request.client.host, asyncio.get_running_loop().time(), charged)
         answer = self._answers.to(question)
         if answer is None:
             detail = "the map and the assignment have not been read yet"

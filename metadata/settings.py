@@ -30,7 +30,7 @@ class Settings(EdgeSettings, KafkaSettings):
     subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one question.")
     capacity: int = Field(default=1000, ge=1, description="Watches that may be open.")
     watched_bytes: int = Field(
-        default=8 << 20, ge=1, description="Bytes that the questions of all watches together may have."
+        default=32 << 20, ge=1, description="Bytes of memory that the questions of all watches together may take."
     )
     connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")
     rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")

@@ -9,7 +9,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from diem.links.acceptor import Reply, ServerConnection
-from diem.process.limits import ErrorWindow, TokenBucket
+from diem.process.limits import Allowance, ErrorWindow
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from metadata import locate
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 PATH: Final = "/v1/watch"
 SLOW_AFTER: Final = 10.0
 """Seconds in which a watcher takes nothing of what waits for it, after which it is closed with 4002."""
-FRAMES_PER_S: Final = 10.0
-FRAMES_AT_ONCE: Final = 200.0
-"""Of any kind: each costs the library as much as a message."""
 
 
 class Watch(ServerConnection):
@@ -31,12 +28,11 @@ class Watch(ServerConnection):
 
     __slots__ = (
         "_address",
+        "_allowance",
         "_errors",
-        "_frames",
         "_held",
         "_pending",
         "_question",
-        "_rate",
         "_said",
         "_shared",
         "_slot",
@@ -50,8 +46,8 @@ class Watch(ServerConnection):
         self._held = 0
         self._said = b""
         self._address: str | None = None
-        self._rate = TokenBucket()
-        self._frames = TokenBucket(FRAMES_PER_S, FRAMES_AT_ONCE)
+        self._allowance: Allowance
+        """Lent to who was let in, until it is gone."""
         self._errors = ErrorWindow()
         self._slot = -1
         self._stall: asyncio.TimerHandle | None = None
@@ -66,11 +62,11 @@ class Watch(ServerConnection):
         if shared.draining or not shared.answers.ready:
             self._refuse(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
             return
-        address, refusal = shared.gate.enter(self.peer, request.headers, self._now())
-        if refusal is not None:
-            self._refuse(refusal)
+        address, outcome = shared.gate.enter(self.peer, request.headers, self._now())
+        if isinstance(outcome, Reply):
+            self._refuse(outcome)
             return
-        self._address = address
+        self._address, self._allowance = address, outcome
         if not self.upgrade(request):
             shared.refused[400] += 1
             return
@@ -81,8 +77,9 @@ class Watch(ServerConnection):
         """A question: it takes the place of the last one, and is answered."""
         if not self.is_open:
             return
-        if not self._rate.take(self._now()):
-            self.close(Close.RATE, f"retry={int(self._rate.retry_after(self._now()) * 1000) + 1000}")
+        messages_left, now = self._allowance.messages, self._now()
+        if not messages_left.take(now):
+            self.close(Close.RATE, f"retry={int(messages_left.retry_after(now) * 1000) + 1000}")
             return
         try:
             data.decode()
@@ -93,7 +90,8 @@ class Watch(ServerConnection):
         except BadQuestion as error:
             self._error(error.code, str(error))
             return
-        more = len(data) - self._held
+        self._allowance.charge_names(now, question.given)
+        more = question.held - self._held
         if more > self._shared.free:
             self._error(ErrorCode.LIMIT, "too much is watched here: ask another instance, or with /v1/locate")
             return
@@ -142,7 +140,7 @@ class Watch(ServerConnection):
     def on_closed(self) -> None:
         """Give the place free."""
         if self._address is not None:
-            self._shared.gate.leave(self._address)
+            self._shared.gate.leave(self._address, self._allowance, self._now())
             self._address = None
 
     # Flow control
@@ -180,7 +178,8 @@ class Watch(ServerConnection):
     # Refusals
 
     def _on_frame(self, frame: Frame) -> None:
-        if self._frames.take(self._now()):
+        # Of any kind: each costs the library as much as a message.
+        if self._allowance.take_frame(self._now()):
             super()._on_frame(frame)
         elif self.is_open:
             self.close(Close.RATE, "retry=1000")

@@ -87,6 +87,10 @@ class Event(NamedTuple):
     """Pseudonym: the same for all connections of one client, at whichever process."""
     connection: str = ""
     endpoints: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Those of ``endpoints`` of which the process had no version: whether there are any of these, nobody has said."""
+    sharers: int = 1
+    """Connections that the client's address had then, this one among them."""
     since: int = 0
     until: int = 0
     updates: Mapping[str, Counted] = {}
@@ -112,6 +116,11 @@ def encode(event: Event) -> bytes:
         found["client"], found["connection"] = event.client, event.connection
         if event.endpoints:
             found["endpoints"] = event.endpoints
+        if event.unknown:
+            places = {name: place for place, name in enumerate(event.endpoints)}
+            found["unknown"] = [places[name] for name in event.unknown]
+        if event.sharers > 1:
+            found["sharers"] = event.sharers
     return orjson.dumps(found)
 
 
@@ -162,14 +171,27 @@ def is_edge(name: str) -> bool:
 
 
 def _connection(common: Event, found: Mapping[str, Any]) -> Event:
-    return common._replace(client=_text(found, "client", _PSEUDONYM), connection=_text(found, "connection", _PSEUDONYM))
+    sharers = _time(found, "sharers") if "sharers" in found else 1
+    if not sharers:
+        raise BadEvent("sharers: not even itself")
+    client, connection = _text(found, "client", _PSEUDONYM), _text(found, "connection", _PSEUDONYM)
+    return common._replace(client=client, connection=connection, sharers=sharers)
 
 
 def _subscriptions(common: Event, found: Mapping[str, Any]) -> Event:
     given = found["endpoints"]
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_NAMES:
         raise BadEvent(f"endpoints: not 1 to {MAX_NAMES} of them")
-    return _connection(common, found)._replace(endpoints=tuple(map(_endpoint, given)))
+    endpoints = tuple(map(_endpoint, given))
+    unknown = _unknown(found, endpoints) if common.type is Type.SUBSCRIBE else ()
+    return _connection(common, found)._replace(endpoints=endpoints, unknown=unknown)
+
+
+def _unknown(found: Mapping[str, Any], endpoints: tuple[str, ...]) -> tuple[str, ...]:
+    places = found.get("unknown", [])
+    if not isinstance(places, list) or not all(_is_count(place) and place < len(endpoints) for place in places):
+        raise BadEvent("unknown: not places in endpoints")
+    return tuple(endpoints[place] for place in sorted(set(places)))
 
 
 def _counts(common: Event, found: Mapping[str, Any]) -> Event:

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
+from diem.kafka.client_log import quieten
 from diem.kafka.ending import end_producer
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topic_specs import TRAFFIC_BATCH_BYTES
@@ -63,6 +64,7 @@ class KafkaSink:
             await end_producer(producer)
 
     async def _open(self) -> AIOKafkaProducer:
+        quieten()
         self._partitions = await ensure_traffic(self._options)
         client_id = f"{self._options.topic_prefix}traffic-{self._edge}"
         producer = AIOKafkaProducer(client_id=client_id, **PRODUCER, **self._options.client_arguments())

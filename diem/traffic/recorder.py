@@ -2,13 +2,15 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from secrets import token_hex
 from typing import Final, NamedTuple
 
 from diem.fanout.tally import Tally
 from diem.process.auth import SharedKey
+from diem.process.limits import address_key
+from diem.process.listeners import is_loopback
 from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, Event, Type, encode
 
 MAX_QUEUED: Final = 100_000
@@ -28,6 +30,8 @@ class _Item(NamedTuple):
     time: int
     visit: "Visit | None"
     endpoints: tuple[bytes, ...]
+    unknown: tuple[bytes, ...]
+    sharers: int
     since: int
     tally: Tally | None
     events: int
@@ -37,16 +41,20 @@ class _Item(NamedTuple):
 class Visit:
     """One connection of a client (it is the session's ``Visit``)."""
 
-    __slots__ = ("_recorder", "client", "connection")
+    __slots__ = ("_recorder", "address", "client", "connection", "shares")
 
-    def __init__(self, recorder: "Recorder", client: bytes, connection: bytes) -> None:
+    def __init__(self, recorder: "Recorder", client: bytes, connection: bytes, address: str) -> None:
         self._recorder = recorder
         self.client = client
         self.connection = connection
+        self.address = address_key(address)
+        """What counts as one address; of no use outside of this process, and never given out."""
+        self.shares = bool(address) and not is_loopback(address)
+        """Whether clients of its address count for one together; those of this machine, tests and tools, do not."""
 
-    def subscribed(self, endpoints: Sequence[bytes]) -> None:
-        """It was registered for these, and was not before."""
-        self._recorder.put(Type.SUBSCRIBE, self, endpoints)
+    def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
+        """It was registered for these, and was not before; of ``unknown`` ones there is no version here."""
+        self._recorder.put(Type.SUBSCRIBE, self, endpoints, unknown)
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
         """It was registered for these, and is not any more."""
@@ -62,13 +70,16 @@ class Recorder:
     """Takes events in (it is the edge's ``Visitors``), and gives them out encoded, in their order.
 
     When the queue is full the newest are dropped and counted: what was recorded before stays whole. ``recorded`` is the
-    sum of what was written, what was lost and what is ``queued``.
+    sum of what was written, what was lost and what is ``queued``. The clients of one address have at most as much of
+    the queue as is free (the dynamic threshold of Choudhury and Hahne, 1998): one that floods it has half, and there
+    is always room for another.
 
     Args:
         edge: the name of this process in events.
         salt: makes pseudonyms: equal for equal clients at all processes with the same one, and otherwise without use.
         wall_ms: the clock.
         tally: counts updates; read once in a while by :meth:`count`.
+        open_of: the connections that an address has now, for the share in what is learnt that each client has.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class Recorder:
         wall_ms: Callable[[], int],
         tally: Tally,
         *,
+        open_of: Callable[[str], int] = lambda _address: 1,
         max_queued: int = MAX_QUEUED,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -100,6 +112,9 @@ class Recorder:
         self._wall_ms = wall_ms
         self._tally = tally
         self._since = wall_ms()
+        self._open_of = open_of
+        self._waiting: dict[str, tuple[int, int]] = {}
+        """Events and bytes that wait, by address."""
         self._max_queued = max_queued
         self._max_bytes = max_bytes
         self._queue: deque[_Item] = deque()
@@ -108,23 +123,25 @@ class Recorder:
         self._open: Iterator[Event] = iter(())
         """What is left of the item that is being given out."""
 
-    def came(self, client: str | None, connection: bytes) -> Visit:
+    def came(self, client: str | None, connection: bytes, address: str = "") -> Visit:
         """A client has connected; without a name of its own every connection is another client."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
-        visit = Visit(self, self._salt.digest(identity)[:8], connection)
+        visit = Visit(self, self._salt.digest(identity)[:8], connection, address)
         self.connections += 1
         self.put(Type.CONNECT, visit)
         return visit
 
-    def put(self, type_: Type, visit: Visit, endpoints: Sequence[bytes] = ()) -> None:
+    def put(self, type_: Type, visit: Visit, endpoints: Sequence[bytes] = (), unknown: Collection[bytes] = ()) -> None:
         """Take one event of a client; with very many names it becomes several."""
         if len(endpoints) > MAX_NAMES:
             for start in range(0, len(endpoints), MAX_NAMES):
-                self.put(type_, visit, endpoints[start : start + MAX_NAMES])
+                part = endpoints[start : start + MAX_NAMES]
+                self.put(type_, visit, part, set(part).intersection(unknown))
             return
         self._idle = False
         size = EVENT_BYTES + NAME_BYTES * len(endpoints) + sum(map(len, endpoints))
-        self._offer(_Item(type_, self._wall_ms(), visit, tuple(endpoints), 0, None, 1, size))
+        sharers = max(1, self._open_of(visit.address)) if visit.shares else 1
+        self._offer(_Item(type_, self._wall_ms(), visit, tuple(endpoints), tuple(unknown), sharers, 0, None, 1, size))
 
     def count(self) -> None:
         """Take what was counted since the last time.
@@ -144,7 +161,7 @@ class Recorder:
             return
         events = math.ceil(len(counted) / MAX_COUNTED) or 1
         size = EVENT_BYTES + COUNTED_BYTES * len(counted)
-        self._offer(_Item(Type.COUNTS, until, None, (), since, counted, events, size))
+        self._offer(_Item(Type.COUNTS, until, None, (), (), 1, since, counted, events, size))
 
     def next(self) -> bytes | None:
         """The oldest event, encoded; None when nothing waits."""
@@ -154,6 +171,7 @@ class Recorder:
                 return None
             item = self._queue.popleft()
             self._bytes -= item.size
+            self._wait(item, -1)
             self._open = self._events(item)
             event = next(self._open)
         self.queued -= 1
@@ -167,6 +185,7 @@ class Recorder:
         """Nothing will be given out any more."""
         self.lose(self.queued, reason)
         self._queue.clear()
+        self._waiting.clear()
         self._open = iter(())
         self.queued = self._bytes = 0
 
@@ -177,16 +196,32 @@ class Recorder:
         if self.queued >= self._max_queued or self._bytes + more > self._max_bytes:
             self.lost[self.trouble] += item.events
             return
+        if item.visit is not None and item.visit.address:
+            events, size = self._waiting.get(item.visit.address, (0, 0))
+            if events + self.queued >= self._max_queued or size + self._bytes + more > self._max_bytes:
+                self.lost[self.trouble] += item.events
+                return
         self._queue.append(item)
         self._bytes += item.size
         self.queued += item.events
+        self._wait(item, 1)
+
+    def _wait(self, item: _Item, sign: int) -> None:
+        """Count an item that waits, or that does no more, to its address."""
+        if item.visit is not None and (address := item.visit.address):
+            events, size = self._waiting.get(address, (0, 0))
+            now = events + sign * item.events, size + sign * item.size
+            if now[0]:
+                self._waiting[address] = now
+            else:
+                self._waiting.pop(address, None)
 
     def _events(self, item: _Item) -> Iterator[Event]:
         visit = item.visit
         if visit is not None:
             client, connection = visit.client.hex(), visit.connection.hex()
-            names = tuple(map(bytes.decode, item.endpoints))
-            yield Event(item.type, self._id(), item.time, self.edge, client, connection, names)
+            names, unknown = tuple(map(bytes.decode, item.endpoints)), tuple(map(bytes.decode, item.unknown))
+            yield Event(item.type, self._id(), item.time, self.edge, client, connection, names, unknown, item.sharers)
         elif item.tally is not None:
             counts = iter(item.tally)
             for _ in range(item.events):

@@ -36,7 +36,8 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
         return
     tally = Tally()
     salt = SharedKey.load(settings.traffic_salt_file)
-    recorder = Recorder(settings.traffic_edge or settings.process_name, salt, SystemClock().wall_ms, tally)
+    name, clock = settings.traffic_edge or settings.process_name, SystemClock()
+    recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.gate.open_of)
     edge.visitors, edge.hub.tally = recorder, tally
     async with _flushing(settings, recorder):
         yield

@@ -15,25 +15,26 @@ _REQUESTS: Final = "array<struct<key: string, plan: string, endpoint: string, an
 JUDGED: Final = (
     "id string, type string, edge string, boot string, number bigint, time bigint, client string, connection string, "
     f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
-    "reason string"
+    "unknown array<string>, sharers bigint, reason string"
 )
 """What :func:`judged` returns of a line, times in Unix ms: with a reason, and then nothing else, or as an event."""
 EVENT_COLUMNS: Final = (
     *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
-    *("since", "until", "updates", "requests", "day"),
+    *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
 )
 QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
 FILE_SCHEMA: Final = (
     "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
     "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
-    f"updates {_UPDATES}, requests {_REQUESTS}, raw string, reason string, source string"
+    f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
+    "raw string, reason string, source string"
 )
 """Of a file: columns of the other table are null."""
 SCHEMA: Final = f"{FILE_SCHEMA}, table string, day date"
 """Of the files with what is in their paths."""
 MAX_RAW: Final = 4096
 """Characters of a line that are kept in the quarantine."""
-_FIELDS: Final = 14
+_FIELDS: Final = 16
 _NAMES: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
 )
@@ -72,10 +73,11 @@ def judged(line: bytes | None) -> tuple[Any, ...]:
 
 
 def _own(event: Event) -> tuple[Any, ...]:
-    """From `client` to `requests`."""
+    """From `client` to `sharers`."""
     if event.type is Type.COUNTS:
         updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
-        return None, None, None, event.since, event.until, updates, None
+        return None, None, None, event.since, event.until, updates, None, None, None
     if event.type is Type.ACCESS:
-        return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests]
-    return event.client, event.connection, list(event.endpoints) or None, None, None, None, None
+        return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests], None, None
+    unknown, sharers = list(event.unknown) or None, event.sharers
+    return event.client, event.connection, list(event.endpoints) or None, None, None, None, None, unknown, sharers

@@ -17,7 +17,7 @@ def known(events: "DataFrame", window: Window) -> "DataFrame":
 
 
 def sessions(events: "DataFrame", window: Window) -> "DataFrame":
-    """Return the sessions that lasted in the window: connection, client, start, end, unended.
+    """Return the sessions that lasted in the window: connection, client, start, end, unended, sharers.
 
     Args:
         events: distinct, those of :func:`known`.
@@ -34,11 +34,12 @@ def sessions(events: "DataFrame", window: Window) -> "DataFrame":
             F.min_by("boot", order).alias("boot"),
             F.min("at").alias("start"),
             F.min(F.when(F.col("type") == "disconnect", F.col("at"))).alias("disconnected"),
+            F.coalesce(F.max("sharers"), F.lit(1)).alias("sharers"),
         )
     )
     end, unended = F.coalesce("disconnected", "until_at"), F.col("disconnected").isNull() & F.col("killed")
     found = own.join(_ends(events, window), "boot").select(
-        "connection", "client", "start", end.alias("end"), unended.alias("unended")
+        "connection", "client", "start", end.alias("end"), unended.alias("unended"), "sharers"
     )
     return found.where(F.greatest("start", F.lit(window.start)) < F.least("end", F.lit(window.end)))
 
@@ -66,6 +67,26 @@ def held(events: "DataFrame", lasting: "DataFrame") -> "DataFrame":
     spans = turns.withColumn("off", F.lead("at").over(order)).where("on")
     ends = F.coalesce(F.least("off", "end"), F.col("end"))
     return spans.join(lasting, "connection").select("client", "endpoint", F.col("at").alias("start"), ends.alias("end"))
+
+
+def proven(events: "DataFrame") -> "DataFrame":
+    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+
+    The column is `endpoint`; names are there several times.
+
+    Args:
+        events: distinct, those of :func:`known`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    none = F.array().cast("array<string>")
+    registered = F.array_except("endpoints", F.coalesce("unknown", none))
+    named = F.concat(
+        F.when(F.col("type") == "subscribe", registered).otherwise(none),
+        F.coalesce(F.col("updates.endpoint"), none),
+        F.coalesce(F.col("requests.endpoint"), none),
+    )
+    return events.select(F.explode(named).alias("endpoint"))
 
 
 def clipped(intervals: "DataFrame", window: Window) -> "DataFrame":

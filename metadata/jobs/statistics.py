@@ -53,9 +53,11 @@ def statistics(events: "DataFrame", window: Window, kept: Kept) -> Tables:
     distinct = kept(found.dropDuplicates(["id"]))
     known = sessions.known(distinct, window)
     lasting = kept(sessions.sessions(known, window))
-    connected = kept(sessions.together(sessions.clipped(lasting, window), "client"))
-    held = kept(sessions.together(sessions.clipped(sessions.held(known, lasting), window), "client", "endpoint"))
+    connected = kept(_connected(lasting, window))
     counts = kept(_counts(distinct, window))
+    proven = sessions.proven(known).union(counts.select("endpoint")).distinct()
+    holding = sessions.held(known, lasting).join(proven, "endpoint", "left_semi")
+    held = kept(sessions.together(sessions.clipped(holding, window), "client", "endpoint"))
     endpoints = kept(_endpoints(held, counts, window))
     numbered = kept(_numbered(endpoints))
     sets = kept(_sets(held, connected, numbered))
@@ -66,6 +68,14 @@ def statistics(events: "DataFrame", window: Window, kept: Kept) -> Tables:
         _waste(counts),
         _summary(found, window, (lasting, connected, sets, endpoints), sessions.twins(distinct, window)),
     )
+
+
+def _connected(lasting: "DataFrame", window: Window) -> "DataFrame":
+    """Columns: client, ms, sharers."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    sharers = lasting.groupBy("client").agg(F.max("sharers").alias("sharers"))
+    return sessions.together(sessions.clipped(lasting, window), "client").join(sharers, "client")
 
 
 def _counts(distinct: "DataFrame", window: Window) -> "DataFrame":
@@ -122,11 +132,12 @@ def _sets(held: "DataFrame", connected: "DataFrame", numbered: "DataFrame") -> "
         .groupBy("client")
         .agg(F.sort_array(F.collect_list("index")).alias("endpoints"))
     )
-    seconds = F.floor(F.col("ms") / 1000)
     return (
         of_client.join(connected, "client")
+        .withColumn("seconds", F.expr("ms div (1000 * sharers)"))
+        .where("seconds > 0")
         .groupBy("endpoints")
-        .agg(F.sum(seconds).alias("weight"), F.count("*").alias("clients"))
+        .agg(F.sum("seconds").alias("weight"), F.count("*").alias("clients"))
     )
 
 

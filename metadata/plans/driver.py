@@ -13,7 +13,8 @@ from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import MapReader, change_map
 from diem.process.backoff import full_jitter
 from diem.process.clock import Clock
-from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged
+from diem.process.faults import ConfigurationError
+from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged, unknown_in
 from metadata.plans.steps import Step, moving, proceed
 
 RETRY_BASE_S: Final = 0.5
@@ -88,7 +89,8 @@ class Driver:
             try:
                 await self._drive()
                 attempt, self.failure = 0, None
-            except KafkaUnavailable as error:
+            except (KafkaUnavailable, ConfigurationError) as error:
+                # The files of the TLS set-up were fine at the start: they are being replaced.
                 if self.failure is None:
                     self._log.warning("the move waits", reason=str(error))
                 self.failure, attempt = str(error), attempt + 1
@@ -100,7 +102,7 @@ class Driver:
 
     async def _drive(self) -> None:
         map_ = self.map
-        step = None if map_ is None else proceed(map_, self.acknowledged, self._held(map_.head), self.hold)
+        step = None if map_ is None else self._next_step(map_)
         if map_ is None or step is None:
             return
         if step.head.phase is Phase.MOVE and self._unowned(map_):
@@ -114,6 +116,11 @@ class Driver:
                 while self.map is not None and self.map.head == map_.head:
                     self._changed.clear()
                     await self._changed.wait()
+
+    def _next_step(self, map_: PartitionMap) -> Step | None:
+        # What was unknown in an earlier epoch may have been published since.
+        unknown = self.unknown if self.acknowledged == map_.head.epoch else frozenset[bytes]()
+        return proceed(map_, self.acknowledged, self._held(map_.head), self.hold, unknown)
 
     def _held(self, head: Head) -> float:
         held = self._clock.monotonic() - self._since
@@ -129,6 +136,12 @@ class Driver:
         """The epoch that the publisher has acknowledged last, -1 before it has."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return -1 if record is None else acknowledged(record.value)
+
+    @property
+    def unknown(self) -> frozenset[bytes]:
+        """The endpoints with entries that the publisher did not have when it acknowledged an epoch last."""
+        record = self._reader.records.get(PUBLISHER_ACK)
+        return frozenset() if record is None else unknown_in(record.value)
 
     def began_ms(self, head: Head) -> int | None:
         """When this process saw the map get to ``head``, Unix ms; None if it did not, or it is elsewhere by now."""

@@ -66,11 +66,12 @@ class Moves:
             self._must_rest(map_)
             self._must_fit(plan, map_)
             homes = {endpoint.encode(): home for endpoint, home in plan.homes.items()}
-            before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes).items()}
+            unknown = self._driver.unknown
+            before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes, unknown).items()}
             # First: whoever can apply a plan can take it back.
             self._library.put_before(name, before)
             await grow(self._options, plan.partitions)
-            return await self._write(map_, begin(map_, homes, name), name)
+            return await self._write(map_, begin(map_, homes, name, unknown), name)
 
     async def rollback(self, name: str) -> dict[str, Any]:
         """Take a plan back: while it is being applied, from where it is; afterwards, by moving everything back.

@@ -4,7 +4,7 @@ PREPARE ends with the publisher's acknowledgement, MOVE after a while, RETIRE wi
 endpoint has a single home (docs/protocol.md section 5). Nothing else is remembered, so a crash is only a delay.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry
@@ -27,15 +27,23 @@ def moving(map_: PartitionMap) -> dict[bytes, Entry]:
     return {name: entry for name, entry in map_.entries.items() if entry.target not in {None, entry.home}}
 
 
-def moves(map_: PartitionMap, homes: Mapping[bytes, int]) -> dict[bytes, Entry]:
-    """What has to move, from where to where, so that endpoints are at ``homes``."""
-    placed = {name: Entry(map_.entry(name).home, target) for name, target in homes.items()}
+def moves(
+    map_: PartitionMap, homes: Mapping[bytes, int], unknown: Collection[bytes] = frozenset()
+) -> dict[bytes, Entry]:
+    """What has to move, from where to where, so that endpoints are at ``homes``.
+
+    What has an entry and is ``unknown`` to the publisher goes back to where the hash puts it, whatever ``homes`` says:
+    at the end of the move its entry is gone.
+    """
+    count = map_.head.partitions
+    back = {name: partition_of(name, count) for name in unknown if name in map_.entries}
+    placed = {name: Entry(map_.entry(name).home, target) for name, target in {**homes, **back}.items()}
     return {name: entry for name, entry in placed.items() if entry.home != entry.target}
 
 
-def begin(map_: PartitionMap, homes: Mapping[bytes, int], plan: str) -> Step:
+def begin(map_: PartitionMap, homes: Mapping[bytes, int], plan: str, unknown: Collection[bytes] = frozenset()) -> Step:
     """PREPARE, from a map at rest; one that has nothing to move is at rest with the plan."""
-    records = {name: encode_entry(entry) for name, entry in moves(map_, homes).items()}
+    records = {name: encode_entry(entry) for name, entry in moves(map_, homes, unknown).items()}
     return Step(records, _next(map_, Phase.PREPARE if records else Phase.STABLE, plan))
 
 
@@ -47,7 +55,9 @@ def reverse(map_: PartitionMap) -> Step:
     return Step(records, _next(map_, _REVERSED[head.phase], plan))
 
 
-def proceed(map_: PartitionMap, acknowledged: int, held: float, hold: float) -> Step | None:
+def proceed(
+    map_: PartitionMap, acknowledged: int, held: float, hold: float, unknown: Collection[bytes] = frozenset()
+) -> Step | None:
     """The next step, None while it is to be waited for.
 
     Args:
@@ -55,15 +65,27 @@ def proceed(map_: PartitionMap, acknowledged: int, held: float, hold: float) -> 
         acknowledged: the epoch that the publisher has acknowledged last.
         held: seconds since this epoch was first seen.
         hold: seconds that MOVE lasts, in which clients go over.
+        unknown: endpoints that the publisher does not have, as it said when it acknowledged this epoch.
     """
     match map_.head.phase:
         case Phase.PREPARE if acknowledged >= map_.head.epoch:
-            return Step({}, _next(map_, Phase.MOVE))
+            return Step(_cancelled(map_, unknown), _next(map_, Phase.MOVE))
         case Phase.MOVE if held >= hold:
             return Step({}, _next(map_, Phase.RETIRE))
         case Phase.RETIRE if acknowledged >= map_.head.epoch:
             return Step(_single_homes(map_), _next(map_, Phase.STABLE))
     return None
+
+
+def _cancelled(map_: PartitionMap, unknown: Collection[bytes]) -> dict[bytes, bytes | None]:
+    """Unknown endpoints stay where they are, unless they go back to where the hash puts them."""
+    count = map_.head.partitions
+    hashed = {name: partition_of(name, count) for name in moving(map_).keys() & set(unknown)}
+    return {
+        name: None if map_.entries[name].home == place else encode_entry(Entry(map_.entries[name].home))
+        for name, place in hashed.items()
+        if map_.entries[name].target != place
+    }
 
 
 def _single_homes(map_: PartitionMap) -> dict[bytes, bytes | None]:

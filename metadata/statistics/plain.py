@@ -1,14 +1,14 @@
 """The statistics of a window, without Spark: the reference for small inputs (docs/traffic.md section 3); pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from diem.protocol.traffic import Counted, Event, Type
 from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, Summary, WasteRow
 from metadata.statistics.rules import HELD_MS, LARGE_SET, LATE_MS, MINUTE_MS, PAIRS
-from metadata.statistics.sessions import Session, sessions, together, twins
+from metadata.statistics.sessions import Session, proven, sessions, together, twins
 from metadata.statistics.window import Window
 
 K = TypeVar("K")
@@ -26,7 +26,9 @@ class Clients(NamedTuple):
 
     connected: Mapping[str, int]
     held: Mapping[tuple[str, str], int]
-    """By client and endpoint; only what is more than nothing."""
+    """By client and endpoint that there is; only what is more than nothing."""
+    sharers: Mapping[str, int]
+    """Connections that shared an address with a client, at most."""
 
 
 def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
@@ -41,8 +43,8 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
     distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
     events = [arrival.event for arrival in distinct.values()]
     lasting = [session for session in sessions(events, window) if _lasts(session, window)]
-    clients = _clients(lasting, window)
     counts = [event for event in events if event.type is Type.COUNTS and window.start <= _middle(event) < window.end]
+    clients = _clients(lasting, window, proven(events, window).union(*(event.updates for event in counts)))
     endpoints = _endpoints(clients, counts, window)
     sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)})
     within = [arrival for arrival in every if window.start <= arrival.event.time < window.end]
@@ -67,14 +69,17 @@ def _lasts(session: Session, window: Window) -> bool:
     return end > start
 
 
-def _clients(lasting: Iterable[Session], window: Window) -> Clients:
+def _clients(lasting: Iterable[Session], window: Window, known: Collection[str]) -> Clients:
     connected = defaultdict[str, list[tuple[int, int]]](list)
     held = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
+    sharers = dict[str, int]()
     for session in lasting:
+        sharers[session.client] = max(session.sharers, sharers.get(session.client, 1))
         connected[session.client].append(window.clip(session.start, session.end))
         for endpoint, start, end in session.held:
-            held[session.client, endpoint].append(window.clip(start, end))
-    return Clients(_together(connected), _together(held))
+            if endpoint in known:
+                held[session.client, endpoint].append(window.clip(start, end))
+    return Clients(_together(connected), _together(held), sharers)
 
 
 def _together(intervals: Mapping[K, Iterable[tuple[int, int]]]) -> dict[K, int]:
@@ -111,9 +116,10 @@ def _sets(clients: Clients, index: Mapping[str, int]) -> tuple[SetRow, ...]:
             of_client[client].append(index[endpoint])
     weight, number = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for client, endpoints in of_client.items():
-        key = tuple(sorted(endpoints))
-        weight[key] += clients.connected[client] // 1000
-        number[key] += 1
+        if share := clients.connected[client] // (1000 * clients.sharers[client]):
+            key = tuple(sorted(endpoints))
+            weight[key] += share
+            number[key] += 1
     return tuple(SetRow(key, weight[key], number[key]) for key in sorted(weight))
 
 

@@ -28,6 +28,8 @@ class Session(NamedTuple):
     """The process was killed: it ends with the last sign of life."""
     held: tuple[Held, ...]
     """Within the session; an endpoint may be here several times."""
+    sharers: int
+    """Connections that shared its address, at most."""
 
 
 def sessions(events: Iterable[Event], window: Window) -> list[Session]:
@@ -68,7 +70,8 @@ def _session(events: list[Event], ends: Mapping[str, tuple[int, bool]]) -> Sessi
     first = events[0]
     disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
     end, unended = ends[first.boot] if disconnected is None else (disconnected, False)
-    return Session(first.client, first.time, end, unended, tuple(_held(events, end)))
+    sharers = max(event.sharers for event in events)
+    return Session(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
 
 
 def _held(events: list[Event], end: int) -> Iterator[Held]:
@@ -81,6 +84,23 @@ def _held(events: list[Event], end: int) -> Iterator[Held]:
                 yield Held(endpoint, since.pop(endpoint), min(event.time, end))
     for endpoint, start in since.items():
         yield Held(endpoint, start, end)
+
+
+def proven(events: Iterable[Event], window: Window) -> set[str]:
+    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+
+    Args:
+        events: in any order.
+        window: of these events and of those of sessions that may last into it.
+    """
+    found = set[str]()
+    for event in events:
+        if window.start - HISTORY_MS <= event.time < window.end:
+            if event.type is Type.SUBSCRIBE:
+                found.update(set(event.endpoints).difference(event.unknown))
+            found.update(event.updates)
+            found.update(accessed.endpoint for accessed in event.requests)
+    return found
 
 
 def twins(events: Iterable[Event], window: Window) -> int:

@@ -27,7 +27,7 @@ def snapshot(**clones: Clone) -> Snapshot:
 
 
 def asking(*names: str, clone: int | None = None) -> Question:
-    return Question(names, {}, clone)
+    return Question(names, (), 0, clone)
 
 
 class Said:

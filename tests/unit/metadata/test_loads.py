@@ -14,6 +14,7 @@ from diem.protocol.assignment import STABLE, Clone, Owner
 from metadata import loads
 from metadata.directory import Directory
 from metadata.loads import Loads
+from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
 HERE = [ip_network("127.0.0.0/8")]
@@ -54,7 +55,7 @@ async def running(made: Loads) -> AsyncIterator[None]:
 
 
 async def until_known(made: Loads, public: str, clients: int | None) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while made.of(public) != clients:
             await asyncio.sleep(0.01)
 
@@ -108,7 +109,7 @@ async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
     async with server({"clients": 1}) as (url, asked):
         made = Loads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])
         async with running(made):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while not made._refused:
                     await asyncio.sleep(0.01)
             assert made.of("ws://a/ws") is None

@@ -1,6 +1,7 @@
 """Questions, and the answers that a snapshot gives."""
 
 import random
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -96,7 +97,48 @@ def test_whatever_is_asked_is_a_question_or_a_bad_one(body: Any) -> None:
         question = locate.read(orjson.dumps({"endpoints": body}, option=orjson.OPT_NON_STR_KEYS))
     except (BadQuestion, TypeError):
         return
-    assert set(question.names) | set(question.rejected) == set(body)
+    assert set(question.names) | set(question.rejected) <= set(body)
+    assert question.given == len(set(body))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([f"a{number}" for number in range(1000)], id="bad"),
+        pytest.param(["\u07ff" * 100 + str(number) for number in range(100)], id="bad, not ASCII"),
+        pytest.param([f"/{number}" for number in range(1000)], id="good"),
+        pytest.param([f"/{'x' * 200}/{number}" for number in range(1000)], id="good and long"),
+    ],
+)
+def test_a_question_counts_as_what_it_holds(names: list[str]) -> None:
+    data = orjson.dumps({"endpoints": names})
+    locate.read(data)
+    tracemalloc.start()
+    try:
+        question = locate.read(data)
+        measured = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert measured <= question.held <= 3 * measured
+
+
+def test_many_names_that_are_no_endpoints_are_answered_in_short() -> None:
+    """The answer used to be 27 times as long as the question, and to hold 44 times as much."""
+    data = orjson.dumps({"endpoints": ["/a", *(f"a{number}" for number in range(999))]})
+    question = locate.read(data)
+    answer = locate.answer(question, snapshot(c1=clone(1)), 1, [])
+    assert len(answer["rejected"]) == 100
+    assert answer["more_rejected"] == 899
+    assert {why["code"] for why in answer["rejected"].values()} == {"bad_name"}
+    assert list(answer["endpoints"]) == ["/a"]
+    assert len(orjson.dumps(answer)) < len(data)
+    assert question.given == 1000
+
+
+def test_a_few_names_that_are_no_endpoints_are_all_told() -> None:
+    answer = locate.answer(locate.read(b'{"endpoints":["a","/..","/b"]}'), snapshot(c1=clone(1)), 1, [])
+    assert set(answer["rejected"]) == {"a", "/.."}
+    assert "more_rejected" not in answer
 
 
 def test_a_client_stays_with_its_clone() -> None:

@@ -17,6 +17,7 @@ from diem.protocol.assignment import Snapshot, decode
 from metadata import partitions
 from metadata.directory import Directory
 from metadata.partitions import SUBPROTOCOL, Partitions
+from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.made import a_map, clone, snapshot
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -62,7 +63,7 @@ async def served() -> AsyncIterator[Served]:
 
 
 async def heard(socket: ClientConnection) -> Snapshot:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         data = await socket.recv()
         assert isinstance(data, str)
         return decode(data.encode())
@@ -120,7 +121,7 @@ async def test_a_proxy_that_was_slow_gets_the_latest_only(served: Served) -> Non
     async with served.watch(max_queue=1) as socket:
         socket.transport.pause_reading()
         epoch = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not any(link.paused for link in served.end._behind):
                 epoch += 1
                 served.directory.take_map(a_map(epoch=epoch, entries=names))
@@ -140,7 +141,7 @@ async def test_links_that_are_gone_are_forgotten(served: Served) -> None:
         await heard(socket)
         assert len(served.end) == 1
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while len(served.end):
                 await asyncio.sleep(0.01)
     assert len(served.end) == 0

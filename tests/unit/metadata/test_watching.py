@@ -20,6 +20,7 @@ from metadata.answers import Answers
 from metadata.directory import Directory
 from metadata.watch import Watch
 from metadata.watching import Watching
+from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.made import Said, a_map, clone, server
 
 MANY = [f"/{'x' * 200}/{number}" for number in range(1000)]
@@ -71,7 +72,7 @@ async def ask(socket: ClientConnection, *names: str, **more: Any) -> None:
 
 
 async def heard(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         result: dict[str, Any] = orjson.loads(await socket.recv())
         return result
 
@@ -166,6 +167,16 @@ async def test_a_client_that_asks_too_often_is_told_to_wait() -> None:
         assert reason.startswith("retry=")
 
 
+async def test_names_are_charged_as_questions_are() -> None:
+    async with serving() as served, served.watch() as socket:
+        await ask(socket, *MANY)
+        assert len((await heard(socket))["endpoints"]) == 1000
+        await ask(socket, "/a")
+        code, reason = await closed(socket)
+        assert code == 4003
+        assert reason.startswith("retry=")
+
+
 async def test_a_flood_of_pings_ends_the_watch() -> None:
     async with serving() as served, served.watch() as socket:
         with contextlib.suppress(ConnectionClosed):
@@ -219,7 +230,7 @@ async def test_watches_are_bounded_by_address_and_together() -> None:
 
 
 async def test_what_all_questions_hold_together_is_bounded_and_given_back() -> None:
-    async with serving(held=300) as served:
+    async with serving(held=400) as served:
         async with served.watch("/a" * 60) as first:
             await heard(first)
             async with served.watch("/b" * 100) as second:
@@ -228,7 +239,7 @@ async def test_what_all_questions_hold_together_is_bounded_and_given_back() -> N
                 await heard(first)
                 await ask(second, "/b" * 100)
                 assert "clone" in await heard(second)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while served.watching.watches:
                 await asyncio.sleep(0.01)
         assert served.watching.free == served.free
@@ -242,7 +253,7 @@ async def test_a_watcher_that_reads_nothing_is_closed_and_others_hear_everything
                 slow.transport.pause_reading()
                 await ask(slow, *MANY)
                 epoch = 0
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while len(served.watching.watches) == 2:
                         epoch += 1
                         served.directory.take_map(a_map(epoch=epoch))
@@ -260,7 +271,7 @@ async def test_a_watcher_that_was_slow_gets_the_latest_answer() -> None:
         slow.transport.pause_reading()
         await ask(slow, *MANY)
         epoch = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not any(watch._stall for watch in served.watching.watches):
                 epoch += 1
                 served.directory.take_map(a_map(epoch=epoch))

@@ -40,6 +40,26 @@ def test_the_text_of_an_event_is_what_the_documentation_says() -> None:
     }
 
 
+def test_what_an_event_says_only_at_times_is_in_it_only_then() -> None:
+    shared = SUBSCRIBED._replace(unknown=("/b/c",), sharers=3)
+    assert orjson.loads(encode(shared)) == orjson.loads(encode(SUBSCRIBED)) | {"unknown": [1], "sharers": 3}
+    assert decode(encode(shared)) == shared
+
+
+@pytest.mark.parametrize("unknown", [None, {}, "a", [2], [-1], [0.0], ["/a"], [True]])
+def test_places_of_unknown_names_are_places(unknown: object) -> None:
+    with pytest.raises(BadEvent, match="unknown"):
+        decode(changed(SUBSCRIBED, unknown=unknown))
+    unsubscribed = SUBSCRIBED._replace(type=Type.UNSUBSCRIBE)
+    assert decode(changed(unsubscribed, unknown=unknown)) == unsubscribed
+
+
+@pytest.mark.parametrize("sharers", [None, 0, -1, 1.5, "2", True, 2**53])
+def test_who_shares_an_address_is_counted(sharers: object) -> None:
+    with pytest.raises(BadEvent, match="sharers"):
+        decode(changed(SUBSCRIBED, sharers=sharers))
+
+
 names = st.lists(st.from_regex(r"\A(/[a-z0-9_-]{1,9}){1,3}\Z"), min_size=1, max_size=8, unique=True)
 times = st.integers(0, 2**53 - 2)
 

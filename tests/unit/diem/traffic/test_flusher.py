@@ -18,6 +18,7 @@ from diem.traffic.flusher import Flusher
 from diem.traffic.recorder import Recorder
 from diem.traffic.recording import samples
 from diem.traffic.sink import NotWritten
+from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000 // 60_000 * 60_000
 
@@ -46,7 +47,7 @@ class MemorySink:
 
 
 class World:
-    def __init__(self, directory: Path, **bounds: int) -> None:
+    def __init__(self, directory: Path, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START + 1)
         self.sink = MemorySink()
         salt = SharedKey.create(directory / "traffic.salt")
@@ -63,7 +64,7 @@ class World:
         yield
         self.clock.advance(0.001)
         self.flusher.stop()
-        await asyncio.wait({task}, timeout=5)
+        await asyncio.wait({task}, timeout=PATIENCE_S)
         assert task.done()
         task.result()
 
@@ -76,7 +77,7 @@ class World:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -1,6 +1,7 @@
 """The recorder: what was really registered, pseudonyms, bounds, and an account of every event."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,16 +21,16 @@ START = 1_700_000_000_000
 
 
 class World:
-    def __init__(self, directory: Path, hub: Hub | None = None, **bounds: int) -> None:
+    def __init__(self, directory: Path, hub: Hub | None = None, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START)
         self.hub = hub or Hub()
         self.hub.tally = Tally()
         self.salt = SharedKey.create(directory / "traffic.salt")
         self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.tally, **bounds)
 
-    def session(self, client: str | None = "client-0", number: int = 1) -> Session:
+    def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.accounts)
-        session.visit = self.recorder.came(client, bytes([number]) * 8)
+        session.visit = self.recorder.came(client, bytes([number]) * 8, address)
         self.hub.join(session)
         return session
 
@@ -272,3 +273,73 @@ def test_every_event_is_accounted_for(tmp_path: Path) -> None:
     recorder.drop_all("end")
     assert (recorder.queued, recorder.next()) == (0, None)
     assert recorder.recorded.total() == len(taken) + recorder.lost.total()
+
+
+def test_names_without_a_version_are_told_apart(world: World) -> None:
+    world.hub.hello("s", ["store"])
+    world.update("/a", "/gone")
+    session = world.session()
+    world.hub.subscribe(session, {"/a": 0, "/invented": 0, "/gone": 0})
+    world.hub.subscribe(session, {"/b": 0})
+    world.update("/b")
+    world.hub.unsubscribe(session, ["/invented"])
+    said = [(event.type, event.endpoints, event.unknown) for event in world.events()]
+    assert said == [
+        ("connect", (), ()),
+        ("subscribe", ("/a", "/invented", "/gone"), ("/invented",)),
+        ("subscribe", ("/b",), ("/b",)),
+        ("unsubscribe", ("/invented",), ()),
+    ]
+
+
+def test_names_without_a_version_are_told_in_each_of_several_events(world: World) -> None:
+    session = world.session()
+    assert session.visit is not None
+    names = [f"/{n}".encode() for n in range(250)]
+    session.visit.subscribed(names, names[150:])
+    assert [len(event.unknown) for event in world.events()[1:]] == [0, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("address", "sharers"), [("192.0.2.1", 3), ("2001:db8::7", 3), ("127.0.0.1", 1), ("::1", 1), ("", 1)]
+)
+def test_event_says_how_many_share_the_address_and_not_which_it_is(tmp_path: Path, address: str, sharers: int) -> None:
+    world = World(tmp_path, open_of=lambda _address: 3)
+    session = world.session(address=address)
+    assert session.visit is not None
+    session.visit.ended()
+    lines = []
+    while (line := world.recorder.next()) is not None:
+        lines.append(line)
+    assert [decode(line).sharers for line in lines] == [sharers, sharers]
+    assert not any(address and address.encode() in line for line in lines)
+    assert all((b"sharers" in line) == (sharers > 1) for line in lines)
+
+
+def test_one_address_leaves_half_of_the_queue_to_others(tmp_path: Path) -> None:
+    """A flood of one client used to have others lose what was recorded of them."""
+    world = World(tmp_path, max_queued=100)
+    hog = [world.session(number=n, address=f"2001:db8::{n}") for n in range(3)]
+    for number in range(100):
+        world.hub.subscribe(hog[number % 3], {f"/{number}": 0})
+    assert world.recorder.queued == 50
+    quiet = [world.session("quiet", n, f"192.0.2.{n}") for n in range(10)]
+    for session in quiet:
+        world.hub.subscribe(session, {"/a": 0})
+    assert world.recorder.lost == {"queue": 53}
+    assert [event.endpoints for event in world.events()].count(("/a",)) == 10
+    # What was given out waits no more.
+    world.hub.subscribe(hog[0], {"/again": 0})
+    assert len(world.events()) == 1
+    assert world.recorder._waiting == {}
+
+
+def test_one_address_leaves_half_of_the_memory_to_others(tmp_path: Path) -> None:
+    world = World(tmp_path, max_bytes=100_000)
+    names = [f"/{'x' * 200}/{n}".encode() for n in range(20)]
+    for address, bound in (("192.0.2.1", 50_000), ("192.0.2.2", 75_000), ("192.0.2.3", 87_500)):
+        session = world.session(address=address)
+        assert session.visit is not None
+        for _ in range(20):
+            session.visit.subscribed(names)
+        assert bound - 6000 < world.recorder._bytes <= bound

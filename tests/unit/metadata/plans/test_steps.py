@@ -1,5 +1,7 @@
 """A move from its first step to its last, with rollbacks at any time, as readers of the map's topic see it."""
 
+from collections.abc import Collection
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,8 @@ HOMES = st.dictionaries(st.sampled_from(NAMES), st.integers(HOT, 5))
 class Topic:
     """The map's topic, read by somebody who sees everything and by somebody who sees only the newest of every key."""
 
-    def __init__(self, homes: dict[bytes, int]) -> None:
+    def __init__(self, homes: dict[bytes, int], published: Collection[bytes] = NAMES) -> None:
+        self.published = published
         self.records: dict[bytes, bytes] = {}
         self.reader = MapBuilder()
         self.write(Step({}, Head(4, 0)))
@@ -37,12 +40,17 @@ class Topic:
             late.take(key, value)
         assert late.map == self.map
 
+    @property
+    def unknown(self) -> frozenset[bytes]:
+        """What the publisher says when it acknowledges the map as it is."""
+        return frozenset(self.map.entries.keys() - set(self.published))
+
     def run(self, homes: dict[bytes, int], plan: str) -> None:
-        self.write(begin(self.map, homes, plan))
+        self.write(begin(self.map, homes, plan, self.unknown))
         self.finish()
 
     def finish(self) -> None:
-        while step := proceed(self.map, self.map.head.epoch, 30.0, 30.0):
+        while step := proceed(self.map, self.map.head.epoch, 30.0, 30.0, self.unknown):
             self.write(step)
 
 
@@ -133,3 +141,64 @@ def test_what_is_where_it_is_to_be_does_not_move() -> None:
     homes = {b"/e/0": HOT, b"/e/1": partition_of(b"/e/1", 4)}
     assert moves(map_, homes) == {}
     assert begin(map_, homes, "p").head == Head(4, 2, Phase.STABLE, "p")
+
+
+@given(HOMES, HOMES, HOMES, st.sets(st.sampled_from(NAMES)))
+def test_entries_of_names_that_nobody_has_published_go_with_the_next_plan(
+    first: dict[bytes, int], homes: dict[bytes, int], others: dict[bytes, int], published: set[bytes]
+) -> None:
+    topic = Topic(first)
+    before = homes_of(topic.map)
+    # From now on the publisher has these only.
+    topic.published = published
+    topic.run(homes, "p")
+    assert topic.map.entries.keys() <= published
+    assert (topic.map.head.phase, topic.map.head.plan) == (Phase.STABLE, "p")
+    expected = {name: (before | homes)[name] if name in published else partition_of(name, 4) for name in NAMES}
+    assert homes_of(topic.map) == expected
+    topic.run(others, "q")
+    assert topic.map.entries.keys() <= published
+
+
+@given(HOMES, HOMES, st.sets(st.sampled_from(NAMES)), st.integers(0, 3))
+def test_a_rollback_makes_no_entries_of_names_that_nobody_has_published(
+    first: dict[bytes, int], homes: dict[bytes, int], published: set[bytes], steps: int
+) -> None:
+    topic = Topic({name: home for name, home in first.items() if name in published}, published)
+    before = homes_of(topic.map)
+    topic.write(begin(topic.map, homes, "p"))
+    for _ in range(steps):
+        if step := proceed(topic.map, topic.map.head.epoch, 30.0, 30.0, topic.unknown):
+            topic.write(step)
+    if topic.map.head.phase is not Phase.STABLE:
+        topic.write(reverse(topic.map))
+        topic.finish()
+        assert homes_of(topic.map) == before
+    assert topic.map.entries.keys() <= published
+
+
+@given(HOMES, HOMES, st.sets(st.sampled_from(NAMES)))
+def test_whoever_follows_a_name_that_nobody_had_published_has_a_place_that_is_written_to(
+    first: dict[bytes, int], homes: dict[bytes, int], published: set[bytes]
+) -> None:
+    topic = Topic(first)
+    topic.published = published
+    step: Step | None = begin(topic.map, homes, "p", topic.unknown)
+    written = {name: {topic.map.home(name)} for name in NAMES}
+    while step is not None:
+        topic.write(step)
+        now = {name: set(topic.map.written_to(name)) for name in NAMES}
+        for name in NAMES:
+            # It may be published at any time.
+            assert topic.map.home(name) in now[name]
+            assert now[name] & written[name]
+        written = now
+        step = proceed(topic.map, topic.map.head.epoch, 30.0, 30.0, topic.unknown)
+
+
+def test_what_was_acknowledged_of_an_epoch_before_cancels_nothing() -> None:
+    moved = PartitionMap(Head(4, 7, Phase.PREPARE, "p"), {b"/e/0": Entry(1, 2)})
+    cancelled = proceed(moved, 7, 0.0, 30.0, {b"/e/0"})
+    assert cancelled is not None
+    assert cancelled.records.keys() == {b"/e/0"}
+    assert proceed(moved, 6, 99.0, 30.0, {b"/e/0"}) is None

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from diem.protocol.traffic import Event, Type
+from diem.protocol.traffic import Accessed, Event, Type
 from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, WasteRow
 from metadata.statistics.plain import Arrival, statistics
 from metadata.statistics.sessions import together
@@ -112,6 +112,44 @@ def test_events_of_one_millisecond_are_in_the_order_of_their_numbers() -> None:
     on, off = (one.event(kind, minute(12), 1, 1, "/a") for kind in (Type.SUBSCRIBE, Type.UNSUBSCRIBE))
     found = of(off, on, one.event(Type.DISCONNECT, minute(14), 1, 1), alive(one))
     assert (found.sets, found.summary.clients) == ((), 1)
+
+
+def test_names_that_nobody_has_published_are_left_out() -> None:
+    one = life()
+    named = ("/real", "/invented", "/updated", "/elsewhere", "/asked")
+    stranger = one.event(Type.SUBSCRIBE, minute(10), 1, 1, *named)._replace(unknown=named[1:])
+    other = one.event(Type.SUBSCRIBE, minute(11), 2, 2, "/elsewhere", "/invented")._replace(unknown=("/invented",))
+    asked = (Accessed("", "anonymous", "/asked", 1, 0), Accessed("", "anonymous", "", 1, 0))
+    found = of(
+        one.event(Type.CONNECT, minute(10), 1, 1),
+        stranger,
+        other,
+        one.counts(minute(12), minute(13), updated=(1, 1)),
+        Event(Type.ACCESS, "0000000000d1-1", minute(5), "data", since=minute(4), until=minute(5), requests=asked),
+        alive(one),
+    )
+    assert [row.endpoint for row in found.endpoints] == ["/asked", "/elsewhere", "/real", "/updated"]
+    assert sets(found) == [(["/asked", "/elsewhere", "/real", "/updated"], 600, 1), (["/elsewhere"], 540, 1)]
+
+
+def test_client_with_nothing_but_invented_names_has_no_set() -> None:
+    one = life()
+    stranger = one.event(Type.SUBSCRIBE, minute(10), 1, 1, "/invented")._replace(unknown=("/invented",))
+    found = of(stranger, alive(one))
+    assert (found.endpoints, found.sets, found.summary.clients) == ((), (), 1)
+
+
+def test_clients_that_share_an_address_share_a_weight() -> None:
+    one = life()
+
+    def shared(client: int, *sharers: int) -> list[Event]:
+        events = session(one, client, 10, 16, "/a", client=client)
+        return [event._replace(sharers=count) for event, count in zip(events, sharers, strict=True)]
+
+    # The most that there were at a time counts, which is known when the last of them has come.
+    assert sets(of(shared(1, 1, 1, 3), shared(2, 2, 2, 3), shared(3, 3, 3, 1), alive(one))) == [(["/a"], 360, 3)]
+    assert sets(of(shared(1, 1, 1, 361), shared(2, 1, 1, 1), alive(one))) == [(["/a"], 360, 1)]
+    assert [row.subscribers for row in of(shared(1, 2, 2, 2), shared(2, 2, 2, 2), alive(one)).endpoints] == [1.2]
 
 
 def test_sessions_of_a_killed_process_end_with_its_last_sign_of_life() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import hmac
 import os
+import pwd
 import secrets
 import stat
 import tempfile
@@ -28,6 +29,16 @@ class BadKeyFile(ConfigurationError):
         return f"key file {self.path}: {self.reason}"
 
 
+def foreign_owner(status: os.stat_result) -> str | None:
+    """Return the name of the user who owns a file, or None if that is us or root, who may do everything anyway."""
+    if status.st_uid in {0, os.geteuid()}:
+        return None
+    try:
+        return pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        return str(status.st_uid)
+
+
 class SharedKey:
     """A key that both ends know; it travels as a bearer token and never appears in a text of ours."""
 
@@ -42,15 +53,17 @@ class SharedKey:
         """Read a key from its file.
 
         Raises:
-            BadKeyFile: it cannot be read, others than its owner may read it, or it is not a key.
+            BadKeyFile: it cannot be read, it is another user's, others may read it, or it is not a key.
         """
         try:
             with open(path, "rb", opener=_open_unblocked) as file:
                 # The opened file is what is checked, so that it cannot be exchanged in between.
-                mode = os.fstat(file.fileno()).st_mode
-                if not stat.S_ISREG(mode):
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
                     raise BadKeyFile(path, "not a regular file")
-                if mode & 0o077:
+                if owner := foreign_owner(status):
+                    raise BadKeyFile(path, f"it belongs to user {owner}, who knows the key: remove it, or chown it")
+                if status.st_mode & 0o077:
                     raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
                 content = file.read(MAX_CHARACTERS + 2)
         except OSError as error:

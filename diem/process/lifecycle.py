@@ -55,11 +55,23 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
 
     0 after an end that was asked for, 1 for a `DiemError`, 2 for a `ConfigurationError` (both are one line on
     standard error), 70 for anything unexpected (logged with its traceback). A second signal ends the process at
-    once. `main` is cancelled when it has not returned `drain_seconds` after the request to stop.
+    once. `main` is cancelled when it has not returned `drain_seconds` after the request to stop. Files that it makes
+    are its owner's alone.
     """
     log.configure(settings.log_level, settings.log_format, settings.process_name)
     life = Lifecycle(settings.drain_seconds * settings.time_factor)
-    return serve(life, lambda: main(settings, life), supervised=settings.supervised)
+    with private_files():
+        return serve(life, lambda: main(settings, life), supervised=settings.supervised)
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Let nobody else read or write the files that this process and its children make while this is open."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def serve(life: Lifecycle, main: Callable[[], Awaitable[None]], *, supervised: bool = False) -> int:

@@ -64,6 +64,12 @@ def is_loopback(address: str) -> bool:
     return parsed is not None and parsed.is_loopback
 
 
+def is_in(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is in one of ``networks``; what is no address is in none."""
+    parsed = _parse(address)
+    return parsed is not None and _is_in(parsed, networks)
+
+
 def check_bind(host: str, *, authenticated: bool, what: str) -> None:
     """Refuse to open `what` beyond this machine unless it authenticates its users (docs/protocol.md section 7).
 

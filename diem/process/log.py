@@ -4,7 +4,7 @@ import contextlib
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -18,22 +18,30 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 REMOVED: Final = "[removed]"
+MAX_CHARACTERS: Final = 8192
+"""Of one text; of a longer one both ends are logged, since what went wrong is at the end of a traceback."""
 
 _SECRET_FIELDS: Final = re.compile(
-    r"token|secret|password|authorization|cookie|(^|_)key$|sec.websocket.protocol|query", re.IGNORECASE
+    r"token|secret|password|authorization|cookie|(^|_|api)key$|sec.websocket.protocol|query", re.IGNORECASE
 )
-_BEARER: Final = re.compile(r"\b(bearer[ .])[^\s\"',;]+", re.IGNORECASE)
-_CREDENTIALS: Final = re.compile(r"(://)[^/\s@]+@")
-# The query of a URL or of a request target; `?` after a word of prose stays.
-_QUERY: Final = re.compile(r"((?:[a-z]+:/)?/[^\s?\"'#]*)\?[^\s\"'#]+", re.IGNORECASE)
+# Each of these takes time linear in the text: no character is looked at from more than one start.
+_SUSPECT: Final = re.compile(r"[?@]|bearer|diem_", re.IGNORECASE)
+"""Without any of these there is no secret of the kinds below: most texts are done with."""
+_BETWEEN_WORDS: Final = re.compile(r"([\s\"']+)")
+_TOKEN: Final = re.compile(r"[^,;]+")
+_BEARER: Final = re.compile(r"(bearer\.)[^,;]+", re.IGNORECASE)
+_CREDENTIALS: Final = re.compile(r"(://)[^/]*@")
+_API_KEY: Final = re.compile(r"(diem_[a-z0-9]{8}_)[A-Za-z0-9]{20,}")
+_BEFORE_LAST_WORD: Final = re.compile(r".*[\s\"']", re.DOTALL)
+_FIRST_WORD: Final = re.compile(r"\s*+[^\s\"']*+")
 
 
 def configure(level: str, fmt: str, process: str = "") -> None:
     """Send the events of structlog and of the standard library to standard error.
 
     `level` is a key of `LEVELS`, `fmt` is `json` (one object a line) or `console`. Values of fields that are named
-    like secrets, bearer tokens, credentials and query strings inside texts are removed. Writing never raises: a
-    process outlives the reader of its log.
+    like secrets, bearer tokens, API keys, credentials and query strings inside texts are removed. Writing never raises:
+    a process outlives the reader of its log.
     """
     structlog.contextvars.clear_contextvars()
     shared: list[Processor] = [
@@ -43,12 +51,16 @@ def configure(level: str, fmt: str, process: str = "") -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _naming(process),
     ]
-    last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    last: list[Processor] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        redact,
+    ]
     if fmt == "json":
-        last += [structlog.processors.format_exc_info, redact, structlog.processors.JSONRenderer(_dump)]
+        last.append(structlog.processors.JSONRenderer(_dump))
     else:
         plain = structlog.dev.plain_traceback
-        last += [redact, structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+        last.append(structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))
     root = logging.getLogger()
@@ -84,17 +96,55 @@ def flush() -> None:
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Remove secrets from an event (docs/reliability.md S20)."""
     for name, value in event.items():
-        if _SECRET_FIELDS.search(name):
-            event[name] = REMOVED
-        elif isinstance(value, str):
-            event[name] = _clean(value)
+        event[name] = _redacted(name, value)
     return event
 
 
+def _redacted(name: object, value: object) -> object:
+    if isinstance(name, str) and _SECRET_FIELDS.search(name):
+        return REMOVED
+    match value:
+        case str() | BaseException():
+            return _clean(str(value))
+        case Mapping():
+            return {inner: _redacted(inner, each) for inner, each in value.items()}
+        case list() | tuple():
+            return [_redacted(None, each) for each in value]
+        case _:
+            return value
+
+
 def _clean(text: str) -> str:
-    text = _BEARER.sub(rf"\1{REMOVED}", text)
-    text = _CREDENTIALS.sub(rf"\1{REMOVED}@", text)
-    return _QUERY.sub(rf"\1?{REMOVED}", text)
+    if len(text) > MAX_CHARACTERS:
+        text = _shortened(text)
+    if _SUSPECT.search(text) is None:
+        return text
+    pieces = _BETWEEN_WORDS.split(text)
+    after_bearer = False
+    for number in range(0, len(pieces), 2):
+        word = pieces[number]
+        pieces[number] = _clean_word(_TOKEN.sub(REMOVED, word, count=1) if after_bearer else word)
+        after_bearer = word[-6:].lower() == "bearer"
+    return "".join(pieces)
+
+
+def _clean_word(word: str) -> str:
+    word = _BEARER.sub(rf"\1{REMOVED}", word)
+    word = _CREDENTIALS.sub(rf"\1{REMOVED}@", word)
+    word = _API_KEY.sub(rf"\1{REMOVED}", word)
+    # The query of a URL or of a request target; `?` after a word of prose stays.
+    target, _, query = word.partition("?")
+    return f"{target}?{REMOVED}" if query and ("/" in target or "=" in query) else word
+
+
+def _shortened(text: str) -> str:
+    """Return both ends of a text, without the words that were cut: half a secret is not recognised as one."""
+    head, tail = text[: MAX_CHARACTERS // 2], text[-MAX_CHARACTERS // 2 :]
+    whole = _BEFORE_LAST_WORD.match(head)
+    kept = whole.end() if whole else 0
+    if "://" in head[kept:] or "diem_" in head[kept:]:
+        head = head[:kept]
+    return f"{head} [{len(text) - MAX_CHARACTERS} characters] {_FIRST_WORD.sub('', tail, count=1)}"
 
 
 def _naming(process: str) -> Callable[[WrappedLogger, str, EventDict], EventDict]:
@@ -107,4 +157,4 @@ def _naming(process: str) -> Callable[[WrappedLogger, str, EventDict], EventDict
 
 
 def _dump(event: EventDict, **_options: Any) -> str:  # noqa: ANN401  # structlog's serialiser protocol
-    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return orjson.dumps(event, default=lambda value: _clean(str(value)), option=orjson.OPT_NON_STR_KEYS).decode()

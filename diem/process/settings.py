@@ -1,6 +1,5 @@
 """Settings that every process shares, and how a process reads its own from the environment: once, checked, frozen."""
 
-import difflib
 import json
 import os
 import types
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_o
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from diem.process.faults import ConfigurationError
+from diem.process.faults import ConfigurationError, did_you_mean
 
 SHARED_PREFIX = "DIEM_"
 PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
@@ -135,13 +134,14 @@ def load(model: type[_S]) -> _S:
     Raises:
         BadSettings: with one line for every fault.
     """
-    unknown = _unknown(model, os.environ)
-    if unknown:
-        raise BadSettings(unknown)
+    lines = _unknown(model, os.environ)
     try:
-        return model()
+        settings = model()
     except ValidationError as error:
-        raise BadSettings(_lines(model, error)) from None
+        lines += _lines(model, error)
+    if lines:
+        raise BadSettings(lines)
+    return settings
 
 
 def variable(model: type[ProcessSettings], name: str) -> str:
@@ -161,8 +161,7 @@ def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[s
         upper = name.upper()
         if not upper.startswith(SHARED_PREFIX) or upper in known or upper.startswith(foreign):
             continue
-        near = difflib.get_close_matches(upper, sorted(known), n=3)
-        lines.append(f"{name}: no such setting" + (f" (near: {', '.join(near)})" if near else ""))
+        lines.append(f"{name}: no such setting{did_you_mean(upper, known)}")
     return lines
 
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from diem.errors import DiemError
-from diem.process import lifecycle, log
+from diem.process.imports import without_colours
 
 PACKAGES: Final = {"bridge": "bridge", "metadata": "metadata", "proxy": "proxy", "websocket": "services.websocket"}
 """Where each kind of child has its `settings` and its `main`."""
@@ -14,6 +14,8 @@ PACKAGES: Final = {"bridge": "bridge", "metadata": "metadata", "proxy": "proxy",
 def start(process: str) -> int:
     """Run a process; returns its exit code. Every fault of its configuration is one line."""
     # Imported here, so that each child pays for its own imports only.
+    from diem.process import lifecycle, log  # noqa: PLC0415
+
     package = PACKAGES[process]
     try:
         settings = import_module(f"{package}.settings").Settings.load()
@@ -26,4 +28,5 @@ def start(process: str) -> int:
 
 
 if __name__ == "__main__":
+    without_colours()
     sys.exit(start(sys.argv[1]))

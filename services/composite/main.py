@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import random
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -17,6 +16,7 @@ from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
+from diem.process.ports import PortReservations
 from services.composite.composite import Composite
 from services.composite.control import PATH, Control
 from services.composite.plan import Plan, children
@@ -37,7 +37,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # The client that asks the children how they are writes a line for each time.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
-    ports = FreePorts(random.SystemRandom(), settings.number, file)
+    ports = FreePorts(PortReservations(), file)
     ports.reserve(settings.port)
     ports.reserve(settings.internal_port)
     await ports.settle(ORPHANS_END_S)
@@ -85,6 +85,7 @@ def _plan(settings: Settings, port: int) -> Plan:
         "PAGE_PORT": settings.page_port,
         "SUBSCRIPTIONS": settings.subscriptions,
         "CONNECTIONS_PER_ADDRESS": settings.connections_per_address,
+        "CONNECTION_RATE_PER_ADDRESS": settings.connection_rate_per_address,
         "CAPACITY": settings.capacity,
         "CONNECTION_RATE": settings.connection_rate,
     }

@@ -100,12 +100,13 @@ def _metadata(plan: Plan, _number: str, _ports: Callable[[str], Ports]) -> dict[
 
 
 def _bridge(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+    server = f"ws://{HOST}:{ports(f'websocket-{number}').internal}/ws"
     return {
         "NUMBER": number,
         "CLONE": str(plan.number),
-        "SERVER_INTERNAL_URL": f"ws://{HOST}:{ports(f'websocket-{number}').internal}/ws",
-        # What clients could dial: they are told of the composite, never of what is inside.
-        "SERVER_PUBLIC_URL": f"ws://{plan.host}:{plan.port}/ws",
+        "SERVER_INTERNAL_URL": server,
+        # Servers name each other by it to who subscribes; that is the composite's own proxy, and nobody else.
+        "SERVER_PUBLIC_URL": server,
     }
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from diem.process.auth import BadKeyFile, SharedKey
+from tests.support.users import OTHER, give_away, needs_root
 
 
 def written(path: Path, content: bytes, mode: int = 0o600) -> Path:
@@ -39,6 +40,22 @@ def test_key_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> N
     path = written(tmp_path / "k", b"x" * 43, mode)
     with pytest.raises(BadKeyFile, match="chmod 600"):
         SharedKey.load(path)
+
+
+@needs_root
+def test_key_file_of_another_user_is_refused_although_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = give_away(written(tmp_path / "k", b"x" * 43))
+    with pytest.raises(BadKeyFile, match="belongs to user 12345"):
+        SharedKey.load(path)
+    with pytest.raises(BadKeyFile, match="belongs to user 12345"):
+        SharedKey.create(path)
+
+
+@needs_root
+def test_key_file_of_root_is_taken_by_any_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "k", b"x" * 43)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    SharedKey.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"two words of a key file", b"\xff" * 40, b"x" * 5000])

@@ -3,6 +3,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -46,6 +47,20 @@ def test_main_gets_settings_and_scaled_drain(settings: ProcessSettings) -> None:
 
     slow = settings.model_copy(update={"time_factor": 2.0})
     assert run(slow, main) == 0
+
+
+def test_files_of_a_process_are_its_owners_alone(settings: ProcessSettings, tmp_path: Path) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> None:
+        (tmp_path / "file").touch(0o666)
+        (tmp_path / "directory").mkdir()
+
+    before = os.umask(0o022)
+    try:
+        assert run(settings, main) == 0
+        assert os.umask(0o022) == 0o022, "it is its caller's own again"
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "directory")] == [0o600, 0o700]
 
 
 def test_known_error_is_one_line_and_exit_1(settings: ProcessSettings, capsys: pytest.CaptureFixture[str]) -> None:

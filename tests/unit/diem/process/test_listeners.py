@@ -15,6 +15,7 @@ from diem.process.listeners import (
     is_loopback,
     origin_allowed,
 )
+from tests.support.patience import PATIENCE_S
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
@@ -47,7 +48,7 @@ def test_bind_is_accepted_on_loopback_or_with_authentication() -> None:
 
 def test_bound_socket_listens_on_a_free_port_without_blocking(listener: socket.socket) -> None:
     assert not listener.getblocking()
-    with socket.create_connection(listener.getsockname(), timeout=5):
+    with socket.create_connection(listener.getsockname(), timeout=PATIENCE_S):
         pass
 
 

@@ -1,10 +1,14 @@
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diem.process import log
 
@@ -60,7 +64,7 @@ def test_traceback_is_part_of_the_object(capsys: pytest.CaptureFixture[str]) -> 
     assert "RuntimeError: boom" in event["exception"]
 
 
-@pytest.mark.parametrize("name", ["token", "internal_key", "authorization", "Cookie", "query_string", "key"])
+@pytest.mark.parametrize("name", ["token", "internal_key", "authorization", "Cookie", "query_string", "key", "apikey"])
 def test_field_named_like_a_secret_is_removed(capsys: pytest.CaptureFixture[str], name: str) -> None:
     log.configure("info", "json")
     structlog.get_logger().info("x", **{name: "abcdef"})
@@ -76,6 +80,12 @@ def test_field_named_like_a_secret_is_removed(capsys: pytest.CaptureFixture[str]
         ("GET /v1/data/x?token=abc HTTP/1.1", f"GET /v1/data/x?{log.REMOVED} HTTP/1.1"),
         ("https://a.example/b?c=d", f"https://a.example/b?{log.REMOVED}"),
         ("what now? nothing", "what now? nothing"),
+        ("this/that ? or what?", "this/that ? or what?"),
+        ("postgresql://diem:p@ss?word@host/db", f"postgresql://{log.REMOVED}@host/db"),
+        ("https://a.example?c=d", f"https://a.example?{log.REMOVED}"),
+        ("(?c=d)", f"(?{log.REMOVED}"),
+        (f"is diem_k3v9x0ab_{'Ab1' * 14}x one?", f"is diem_k3v9x0ab_{log.REMOVED} one?"),
+        ("diem_upstream_connections_total", "diem_upstream_connections_total"),
     ],
 )
 @pytest.mark.parametrize("fmt", ["json", "console"])
@@ -85,6 +95,95 @@ def test_secret_inside_a_text_is_removed(capsys: pytest.CaptureFixture[str], tex
     logging.getLogger("library").info(text)
     err = capsys.readouterr().err
     assert err.count(logged) == 2
+
+
+def test_secret_inside_an_error_or_a_structure_is_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "json")
+    url = "https://u:secret@a.example/b"
+    structlog.get_logger().info("x", error=OSError(url), list=[url, {"a": url, "key": "secret"}], other=httpx.URL(url))
+    assert "secret" not in json.dumps(event := lines(capsys)[0])
+    assert event["error"] == f"https://{log.REMOVED}@a.example/b"
+
+
+@pytest.mark.parametrize("fmt", ["json", "console"])
+def test_secret_inside_a_traceback_is_removed(capsys: pytest.CaptureFixture[str], fmt: str) -> None:
+    log.configure("info", fmt)
+    try:
+        raise OSError("cannot read https://u:secret" + "@a.example/b")
+    except OSError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed")
+    err = capsys.readouterr().err
+    assert err.count(f"cannot read https://{log.REMOVED}@a.example/b") == 2
+
+
+HOSTILE = ["", "a", "/", "?", "#", "=", "@", ":", "://", " ", "\n", '"', "'", ",", "bearer", "Bearer ", "diem_", "é"]
+forms = st.builds(
+    str.format,
+    st.sampled_from(
+        [
+            "postgresql://diem:{}@host/db",
+            "https://{}@host",
+            "https://a.example/b?token={}",
+            "https://a.example?{}=1",
+            "/v1/data/x?key={}",
+            "Authorization: Bearer {}",
+            "bearer  {}",
+            "diem.v1.json, bearer.{}",
+            "diem_k3v9x0ab_{}",
+        ]
+    ),
+    st.just("s3cr3t" * 7 + "Q"),
+)
+
+
+@given(
+    before=st.lists(st.sampled_from(HOSTILE)).map("".join),
+    form=forms,
+    after=st.lists(st.sampled_from(HOSTILE)).map("".join),
+    fill=st.builds(
+        lambda unit, length, less: (unit * length)[: max(0, length - less)],
+        st.sampled_from(["a", " ", "/", "x "]),
+        st.sampled_from([0, 4096, 8192, 20_000]),
+        st.integers(0, 120),
+    ),
+    end=st.sampled_from([0, 4096, 8192]),
+)
+def test_no_secret_survives_in_whatever_text_and_wherever_it_is_cut(
+    before: str, form: str, after: str, fill: str, end: int
+) -> None:
+    text = fill + before + " " + form + " " + after + "b " * (end // 2)
+    assert "s3cr3t" not in log._clean(text)
+    assert "s3cr3t" not in log._clean(form + text)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "/", "?", "@", "://", "://a", "bearer ", "bearer.", "diem_", "diem_aaaaaaaa_a", "a ", "a?", "/?", "a @"],
+)
+def test_redaction_takes_time_linear_in_the_text(unit: str) -> None:
+    def seconds(characters: int) -> float:
+        text = (unit * characters)[:characters]
+        taken = []
+        for _ in range(5):
+            started = time.process_time()
+            log._clean(text)
+            taken.append(time.process_time() - started)
+        return min(taken)
+
+    # Quadratic would be 16 times as much; and what is longer than that is cut.
+    assert seconds(log.MAX_CHARACTERS) < 12 * seconds(log.MAX_CHARACTERS // 4) + 0.001
+    assert seconds(8 * log.MAX_CHARACTERS) < 12 * seconds(log.MAX_CHARACTERS) + 0.001
+
+
+def test_long_text_is_cut_in_its_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "json")
+    structlog.get_logger().info("x", detail="begin " + "a" * 64 * 1024 + " end")
+    detail = lines(capsys)[0]["detail"]
+    assert detail.startswith("begin aaa")
+    assert detail.endswith(" end")
+    assert "a [57354 characters] " in detail
+    assert len(detail) < log.MAX_CHARACTERS + 100
 
 
 def test_console_format_is_for_the_eye(capsys: pytest.CaptureFixture[str]) -> None:

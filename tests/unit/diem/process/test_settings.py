@@ -66,10 +66,23 @@ def test_empty_variable_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load(Settings).port == 8080
 
 
+def test_unknown_variables_and_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PROT", "8081")
+    monkeypatch.setenv("DIEM_DATA_PORT", "many")
+    monkeypatch.setenv("DIEM_DRAIN_SECONDS", "-1")
+    with pytest.raises(BadSettings) as caught:
+        load(Settings)
+    assert [line.partition(":")[0] for line in caught.value.lines] == [
+        "DIEM_DATA_PROT",
+        "DIEM_DRAIN_SECONDS",
+        "DIEM_DATA_PORT",
+    ]
+
+
 def test_unknown_variable_is_one_line_with_near_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_DATA_PROT", "1")
     (line,) = failure()
-    assert line.startswith("DIEM_DATA_PROT: no such setting (near: DIEM_DATA_PORT")
+    assert line.startswith("DIEM_DATA_PROT: no such setting: did you mean DIEM_DATA_PORT")
 
 
 def test_unknown_shared_variable_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

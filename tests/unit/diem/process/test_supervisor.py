@@ -11,6 +11,7 @@ import structlog
 
 from diem.process.child import Event, Spec, State
 from diem.process.supervisor import Supervisor
+from tests.support.patience import PATIENCE_S
 
 SH = "/bin/sh"
 IDLE = "echo up; exec cat"
@@ -43,7 +44,7 @@ class Events:
         def found() -> list[Event]:
             return [event for event in self.all if condition(event)]
 
-        async with asyncio.timeout(10), self._new:
+        async with asyncio.timeout(PATIENCE_S), self._new:
             await self._new.wait_for(lambda: len(found()) >= count)
         return found()
 
@@ -52,7 +53,7 @@ class Events:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # other processes set no events
             await asyncio.sleep(0.01)
 

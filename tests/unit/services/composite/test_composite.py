@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +12,12 @@ from typing import Any
 import pytest
 
 from diem.process.auth import SharedKey
+from diem.process.ports import PortReservations
 from services.composite.composite import ChildFailed, Composite
 from services.composite.plan import Child, Plan, child_names, children
 from services.composite.ports import FreePorts
 from services.composite.reports import Reports
+from tests.support.patience import PATIENCE_S
 
 FAKE = Path(__file__).parent / "fake_child.py"
 PLAN = Plan(1, "z-composite", "shared", "127.0.0.1", 1)
@@ -45,7 +46,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
     key = SharedKey.create(tmp_path / "key")
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
-    ports = FreePorts(random.Random(), 1, tmp_path / "ports")
+    ports = FreePorts(PortReservations(), tmp_path / "ports")
     composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, Reports(key), 5, launch=fake)
     task = asyncio.create_task(composite.run())
     try:
@@ -143,10 +144,10 @@ async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
     key = SharedKey.create(tmp_path / "key")
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
-    ports = FreePorts(random.Random(), 1, tmp_path / "ports")
+    ports = FreePorts(PortReservations(), tmp_path / "ports")
     composite = Composite(lambda count: children(PLAN, count, ports.of), 1, Reports(key), 5, launch=fake)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ChildFailed, match="bridge-1 cannot be started"):
                 await composite.run()
     finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -20,8 +19,9 @@ from websockets.typing import Subprotocol
 from diem.process.auth import SharedKey
 from services.composite.control import PATH, SUBPROTOCOL
 from services.composite.plan import child_names
-from services.composite.ports import FreePorts
 from services.composite.settings import Settings
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 
 FAKE = Path(__file__).parent / "fake_child.py"
 ROOT = Path(__file__).parents[4]
@@ -31,6 +31,7 @@ from diem.process import lifecycle
 from services.composite import main as module
 from services.composite.composite import Composite
 from services.composite.settings import Settings
+from tests.support.ports import free_port
 fake = lambda child: (sys.executable, {str(FAKE)!r}, child.process)
 module.Composite = functools.partial(Composite, launch=fake)
 sys.exit(lifecycle.run(Settings.load(), module.main))
@@ -68,7 +69,7 @@ class Running:
 @asynccontextmanager
 async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
     key = SharedKey.create(tmp_path / "internal.key")
-    port = FreePorts(random.Random(), 1, tmp_path / "ports").one()
+    port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
     env = {
         **kept,
@@ -95,13 +96,13 @@ async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)
 
 
 async def until_ready(composite: Running) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not await composite.ready():
             assert composite.process.returncode is None
             await asyncio.sleep(0.05)
@@ -125,7 +126,7 @@ async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_pat
         ) as control:
             await control.send('{"pairs": 2}')
             assert await control.recv() == '{"pairs":2}'
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             # Those that have answered have set up what they do at SIGTERM.
             while len([child for child in (await composite.children()).values() if child["report"]]) < 6:
                 await asyncio.sleep(0.05)
@@ -135,7 +136,7 @@ async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_pat
         assert "diem_pairs 2.0" in metrics
         assert 'diem_child_up{child="websocket-2",url="http://127.0.0.1:1' in metrics
         composite.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await composite.process.wait()
         assert composite.process.returncode == 0
         assert not any(alive(pid) for pid in pids.values())
@@ -160,7 +161,7 @@ async def test_children_that_do_not_stop_are_killed_within_the_time(tmp_path: Pa
     stubborn = {"FAKE_STUBBORN": "websocket-1 bridge-1 metadata", "DIEM_DRAIN_SECONDS": "1"}
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", **stubborn) as composite:
         await until_ready(composite)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while len([child for child in (await composite.children()).values() if child["report"]]) < 4:
                 await asyncio.sleep(0.05)
         pids = await composite.pids()
@@ -192,7 +193,7 @@ async def test_what_cannot_work_ends_it_with_one_line(
     tmp_path: Path, environment: dict[str, str], code: int, said: str
 ) -> None:
     async with running(tmp_path, **environment) as composite:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             _, err = await composite.process.communicate()
         assert composite.process.returncode == code
         assert said in err.decode()

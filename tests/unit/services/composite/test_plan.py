@@ -3,7 +3,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
+from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
+from proxy.allowed import Allowed
+from proxy.routing import Router
 from services.composite.plan import Child, Plan, Ports, Stage, child_names, children
 
 PLAN = Plan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
@@ -46,9 +50,22 @@ def test_bridge_is_a_member_of_the_composites_own_group_and_names_its_server() -
         "NUMBER": "2",
         "CLONE": "3",
         "SERVER_INTERNAL_URL": f"ws://127.0.0.1:{PLACES['websocket-2'].internal}/ws",
-        "SERVER_PUBLIC_URL": "ws://0.0.0.0:8603/ws",
+        "SERVER_PUBLIC_URL": f"ws://127.0.0.1:{PLACES['websocket-2'].internal}/ws",
     }
     assert bridge.internal_url == f"http://127.0.0.1:{PLACES['bridge-2'].internal}"
+
+
+def test_servers_of_a_composite_name_each_other_so_that_its_proxy_can_tell_them_apart() -> None:
+    """A hint that means several members means none of them: the proxy would wait instead of following it."""
+    made = [own(child) for name, child in planned(3).items() if name.startswith("bridge-")]
+    members = {
+        each["NUMBER"]: Owner(each["NUMBER"], each["SERVER_INTERNAL_URL"], each["SERVER_PUBLIC_URL"]) for each in made
+    }
+    routes = Router(1, Allowed(["127.0.0.1/32"]), lambda _: 0)
+    routes.take(Snapshot(PartitionMap(Head(3, 0)), {1: Clone(STABLE, members, {})}))
+    assert len(members) == 3
+    for owner in members.values():
+        assert routes.hinted(owner.public) == owner.internal
 
 
 def test_server_reads_its_own_bridge_and_is_open_to_this_machine_alone() -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import random
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from diem.process.listeners import PortTaken
+from diem.process.ports import PortReservations
 from services.composite import ports as module
-from services.composite.ports import STEP, FreePorts
+from services.composite.ports import FreePorts
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port, free_ports
 
 
 @pytest.fixture
@@ -26,59 +28,77 @@ def listening(port: int = 0) -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@contextmanager
+def composite(file: Path) -> Iterator[FreePorts]:
+    """The ports of one composite, until it ends."""
+    with PortReservations() as reservations:
+        yield FreePorts(reservations, file)
+
+
 def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> None:
-    ports = FreePorts(random.Random(1), 1, file)
-    given = {name: ports.of(name) for name in ("a", "b", "c")}
-    assert len({port for pair in given.values() for port in pair}) == 6
-    assert all(ports.of(name) == pair for name, pair in given.items())
+    with composite(file) as ports:
+        given = {name: ports.of(name) for name in ("a", "b", "c")}
+        assert len({port for pair in given.values() for port in pair}) == 6
+        assert all(ports.of(name) == pair for name, pair in given.items())
 
 
 def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with listening() as port:
-        monkeypatch.setattr(module, "RANGE", range(port - 1, port + 1))
-        with pytest.raises(PortTaken):
-            FreePorts(random.Random(1), 1, file).one()
-    assert FreePorts(random.Random(1), 1, file).one() == port
+    both = free_ports(2)
+    monkeypatch.setattr(module, "RANGE", both)
+    with listening(both[1]), composite(file) as ports, pytest.raises(PortTaken):
+        ports.of("one")
+    with composite(file) as ports:
+        assert set(ports.of("one")) == set(both)
 
 
 def test_next_composite_has_the_same_ports_except_for_those_that_are_taken(file: Path) -> None:
-    before = FreePorts(random.Random(), 1, file)
-    one, other = before.of("one"), before.of("other")
-    with listening(other.internal):
-        after = FreePorts(random.Random(), 1, file)
+    with composite(file) as before:
+        one, other = before.of("one"), before.of("other")
+    with listening(other.internal), composite(file) as after:
         assert after.of("one") == one
         assert not set(after.of("other")) & {*one, other.internal}
-    assert FreePorts(random.Random(), 1, file).of("other") == after.of("other")
+        given = after.of("other")
+    with composite(file) as last:
+        assert last.of("other") == given
 
 
 @pytest.mark.parametrize("content", ["", "[]", "3", '{"one": 3}', '{"one": [1, 2, 3]}', '{"one": ["a", 2]}'])
 def test_file_that_cannot_be_read_is_as_good_as_none(file: Path, content: str) -> None:
     file.write_text(content)
-    assert FreePorts(random.Random(), 1, file).of("one") == FreePorts(random.Random(), 1, file).of("one")
+    with composite(file) as ports:
+        given = ports.of("one")
+    with composite(file) as ports:
+        assert ports.of("one") == given
 
 
 async def test_ports_of_children_that_are_about_to_end_are_waited_for_but_not_for_ever(file: Path) -> None:
-    one = FreePorts(random.Random(), 1, file).of("one")
-    after = FreePorts(random.Random(), 1, file)
-    with listening(one.public):
-        await after.settle(0.1)
-        waiting = asyncio.create_task(after.settle(10))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-    async with asyncio.timeout(5):
-        await waiting
-    assert after.of("one") == one
+    with composite(file) as before:
+        one = before.of("one")
+    with composite(file) as after:
+        with listening(one.public):
+            await after.settle(0.1)
+            waiting = asyncio.create_task(after.settle(10))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting
+        assert after.of("one") == one
 
 
-def test_composites_that_start_together_cannot_choose_the_same_port(tmp_path: Path) -> None:
-    made = [FreePorts(random.Random(1), number, tmp_path / str(number)) for number in range(1, STEP + 1)]
-    assert {ports.one() % STEP for ports in made} == set(range(STEP))
+def test_composites_that_start_together_cannot_choose_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = free_ports(8)
+    monkeypatch.setattr(module, "RANGE", eight)
+    with composite(tmp_path / "1") as one, composite(tmp_path / "2") as other:
+        given = [*one.of("a"), *other.of("a"), *one.of("b"), *other.of("b")]
+    assert sorted(given) == list(eight)
 
 
 def test_ports_of_the_composite_itself_are_given_to_no_child(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = FreePorts(random.Random(), 1, file).one()
-    monkeypatch.setattr(module, "RANGE", range(port - 1, port + 1))
-    ports = FreePorts(random.Random(), 1, file)
-    ports.reserve(port)
-    with pytest.raises(PortTaken):
-        ports.one()
+    port = free_port()
+    monkeypatch.setattr(module, "RANGE", range(port, port + 1))
+    with composite(file) as ports:
+        ports.reserve(port)
+        with pytest.raises(PortTaken):
+            ports.of("one")

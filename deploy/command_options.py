@@ -6,14 +6,23 @@ from typing import Annotated, Final
 
 import typer
 
+from deploy.statedir import StateDir
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 
 EXIT_NOTHING: Final = 3
 """There is no traffic to learn from: nothing has failed, and nothing could be done."""
 EXIT_INTERRUPTED: Final = 130
+
+
+def _checked(path: Path) -> Path:
+    StateDir(path).check()
+    return path
+
+
 StateDirOption = Annotated[
-    Path, typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.")
+    Path,
+    typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.", callback=_checked),
 ]
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Base URL of a Data Service elsewhere; default: the one up here.")

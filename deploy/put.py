@@ -37,16 +37,20 @@ class UnusableFile(ConfigurationError):
 
 
 class Refused(DiemError):
-    """The Data Service did not accept the data; `status` is the HTTP status, `detail` what it says."""
+    """The Data Service did not do what was asked; `status` is the HTTP status, `detail` what it says.
 
-    def __init__(self, endpoint: str, status: int, detail: str) -> None:
+    `outcome` is what the endpoint was not: stored, read or deleted.
+    """
+
+    def __init__(self, endpoint: str, outcome: str, status: int, detail: str) -> None:
         self.endpoint = endpoint
+        self.outcome = outcome
         self.status = status
         self.detail = detail
-        super().__init__(endpoint, status, detail)
+        super().__init__(endpoint, outcome, status, detail)
 
     def __str__(self) -> str:
-        return f"{self.endpoint} was not stored ({self.status}): {self.detail}"
+        return f"{self.endpoint} was not {self.outcome} ({self.status}): {self.detail}"
 
 
 def read(file: str) -> bytes:
@@ -87,9 +91,14 @@ async def put(service: DataService, key: SharedKey, endpoint: str, upload: Uploa
         headers={"Content-Type": TYPES[upload.form], "Authorization": key.header},
     )
     if reply.status_code != 200:
-        raise Refused(endpoint, reply.status_code, _detail(reply))
+        raise refusal(endpoint, "stored", reply)
     answer: dict[str, Any] = reply.json()
     return answer
+
+
+def refusal(endpoint: str, outcome: str, reply: httpx.Response) -> Refused:
+    """Return the error for an answer other than 200."""
+    return Refused(endpoint, outcome, reply.status_code, _detail(reply))
 
 
 def _detail(reply: httpx.Response) -> str:

@@ -28,8 +28,7 @@ class Ended(DiemError):
 
 async def unknown_names(service: DataService, names: Sequence[str]) -> list[str]:
     """Return the names that are not in the catalogue. Raises `Unreachable`."""
-    catalogue = await service.json("/v1/endpoints")
-    listed = {entry["endpoint"] for entry in catalogue["endpoints"]}
+    listed = await service.endpoints()
     return [name for name in names if name not in listed]
 
 

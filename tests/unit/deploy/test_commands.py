@@ -10,7 +10,10 @@ from deploy.statedir import StateDir
 from diem.process.settings import PROCESSES
 
 Diem = Callable[..., int]
-COMMANDS = ("up", "scale", "run", "status", "watch", "put", "plan", "apply", "rollback", "plans", "autoplan", "config")
+COMMANDS = (
+    *("up", "scale", "run", "status", "watch", "get", "put", "delete"),
+    *("plan", "apply", "rollback", "plans", "autoplan", "config"),
+)
 
 
 def test_version_is_printed(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +65,16 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["put", "/a b", "f.csv"], 1, "diem: '/a b' is not an endpoint name"),
         (["put", "/a", "f.csv", "--url", "http://127.0.0.1:1"], 2, "diem: f.csv: No such file"),
         (["put", "/a", "f.csv", "--format", "xml"], 2, "--format is csv or json, not xml"),
+        (["get"], 2, "diem: Missing argument 'ENDPOINT'"),
+        (["get", "a"], 1, "diem: 'a' is not an endpoint name"),
+        (["get", "/a"], 1, "diem: diem is not up in "),
+        (["get", "/a", "--version", "0"], 2, "diem: Invalid value for '--version'"),
+        (["get", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port], not 'x'"),
+        (["get", "/a", "--url", "http://127.0.0.1:1", "--key-file", "k"], 2, "diem: key file k: No such file"),
+        (["get", "/a", "--url", "http://127.0.0.1:1"], 1, "the Data Service at http://127.0.0.1:1 does not answer"),
+        (["delete", "a"], 1, "diem: 'a' is not an endpoint name"),
+        (["delete", "/a"], 1, "diem: diem is not up in "),
+        (["delete", "/a", "--yes", "--url", "http://127.0.0.1:1"], 2, "diem: key file "),
         (["plan"], 1, "diem: diem is not up in "),
         (["plan", "--metadata", "x"], 2, "diem: --metadata is http(s)://host:port of an internal listener, not 'x'"),
         (["plan", "--movement", "5"], 2, "--movement is a percentage such as 0.5%, not '5'"),
@@ -106,6 +119,26 @@ def test_key_that_others_may_read_is_refused(diem: Diem, capsys: pytest.CaptureF
     (tmp_path / ".diem" / "write.key").chmod(0o644)
     assert diem("up") == 2
     assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("up",), ("status",), ("put", "/a", "f.csv"), ("keys", "list"), ("backup", "f"), ("plan",)]
+)
+def test_every_command_refuses_a_state_directory_that_others_may_write(
+    diem: Diem,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr("deploy.command_up.Up", None)  # nothing is to be started
+    (tmp_path / ".diem").mkdir()
+    (tmp_path / ".diem").chmod(0o777)
+    assert diem(*arguments) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"others may write it: run chmod go-w {tmp_path}/.diem" in err
+    assert not any((tmp_path / ".diem").iterdir())
 
 
 def test_wrong_environment_of_a_process_is_told_line_by_line(

@@ -19,6 +19,7 @@ from deploy.up import Up, stage_seconds
 from diem.kafka.settings import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
+from diem.process.ports import PortReservations
 from diem.process.settings import variable
 from diem.protocol import endpoints
 
@@ -155,9 +156,9 @@ def _up(
     fixed = plan.fixed_ports(wanted, port, websocket_port)
     prepare.check(options)
     state = StateDir(options.state_dir)
-    with state.held():
+    with lifecycle.private_files(), state.held(), PortReservations() as reservations:
         first = ports.scattered(random.SystemRandom()) if free_ports else ports.documented
-        chosen = plan.assign_ports(wanted, fixed, first, ports.is_free)
+        chosen = plan.assign_ports(wanted, fixed, first, reservations.reserve)
         with terminal.downloads() as progress:
             programs = prepare.prepare(options, chosen, progress)
         topology = plan.compose(options, chosen, programs)

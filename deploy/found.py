@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -77,6 +77,19 @@ class DataService:
         if reply.status_code != 200 or not isinstance(body, dict):
             raise Unreachable(self.base, f"GET {path} gives {reply.status_code}")
         return body
+
+    async def endpoints(self) -> set[str]:
+        """Return the names of the catalogue, which comes in parts. Raises `Unreachable`."""
+        names: set[str] = set()
+        after = ""
+        while True:
+            query = f"?after={quote(after, safe='')}" if after else ""
+            part = await self.json(f"/v1/endpoints{query}")
+            names |= {entry["endpoint"] for entry in part["endpoints"]}
+            following = part.get("next", "")
+            if following <= after:
+                return names
+            after = following
 
     async def edges(self) -> Edges:
         """Return the WebSocket servers, and in mode z-client the metadata services, that it names to pages."""

@@ -31,6 +31,8 @@ def main(argv: list[str]) -> None:
         sys.exit("diem: usage: python -m deploy.guard PROGRAM [ARGUMENT...]")
     try:
         bind_to_parent()
+        # Who is started in the background of a shell ignores Ctrl-C, and so would the program, which is to end by it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.execvp(argv[0], argv)  # noqa: S606  # no shell is what is wanted
     except ProcessLookupError as error:
         sys.exit(f"diem: {error}")

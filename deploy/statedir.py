@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from diem.errors import DiemError
-from diem.process.auth import SharedKey
+from diem.process.auth import SharedKey, foreign_owner
 from diem.process.faults import ConfigurationError
 
 MAX_SOCKET_PATH: Final = 100
@@ -66,17 +66,35 @@ class StateDir:
         self._lock = self.path / "lock"
         self._short_socket = self.path / "control.path"
 
+    def check(self) -> None:
+        """Check that nobody else could put keys, or the URLs that they are sent to, into the directory.
+
+        Raises:
+            BadStateDir: another user owns it, or others may write it. None that is not there is fine.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            return
+        if owner := foreign_owner(status):
+            reason = f"it belongs to user {owner}: run this as {owner}, or choose another --state-dir"
+            raise BadStateDir(self.path, reason)
+        if status.st_mode & 0o022:
+            reason = f"others may write it: run chmod go-w {self.path}, or choose another --state-dir"
+            raise BadStateDir(self.path, reason)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Create the directory with its keys, and hold it; it is free again when this process ends in any way.
 
         Raises:
             AlreadyUp: another process holds it.
-            BadStateDir: it cannot be created or written.
+            BadStateDir: it cannot be created or written, or it is not ours alone.
             BadKeyFile: a key in it is not usable.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.check()
             self.logs.mkdir(mode=0o700, exist_ok=True)
             lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

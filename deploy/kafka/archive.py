@@ -12,6 +12,8 @@ from typing import Final
 
 from deploy.jars import alone
 from deploy.kafka import brokers, java, processes
+from deploy.ports import OWN_RANGE
+from diem.process.ports import PortReservations
 
 _STARTED_WITHIN_S: Final = 60.0
 _WRITTEN_WITHIN_S: Final = 60.0
@@ -50,9 +52,8 @@ def _forget_others(directory: Path) -> None:
 
 
 def _record(command: Path, jars: Sequence[Path], made: Path) -> bool:
-    with tempfile.TemporaryDirectory(dir=made.parent, prefix="recording-") as name:
-        port, controller_port = processes.free_ports(2)
-        (plan,) = plans = brokers.plans(Path(name), [(port, controller_port)])
+    with tempfile.TemporaryDirectory(dir=made.parent, prefix="recording-") as name, PortReservations() as ports:
+        (plan,) = plans = brokers.plans(Path(name), [(ports.choose(OWN_RANGE), ports.choose(OWN_RANGE))])
         brokers.write(plans)
         new, log = Path(name) / "new.jsa", Path(name) / "log"
         program, *others = brokers.argv(command, jars, plan)

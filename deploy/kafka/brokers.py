@@ -134,6 +134,8 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
         "-Xms64m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
+        # With this compiler the usual room for code is 48 MiB: a JVM that has filled it fails in odd places.
+        "-XX:ReservedCodeCacheSize=128m",
         "-XX:-UsePerfData",
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={plan.directory}/java-error-%p.log",

@@ -13,10 +13,12 @@ from typing import Final, Self
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
 from deploy.kafka.program import Program, prepare
+from deploy.ports import OWN_RANGE
 from diem.errors import DiemError
 from diem.kafka.connecting import connected
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.options import KafkaOptions
+from diem.process.ports import PortReservations
 
 READY_WITHIN_S: Final = 60.0
 STOPPED_WITHIN_S: Final = 20.0
@@ -58,6 +60,7 @@ class LocalCluster:
         self._plans: tuple[BrokerPlan, ...] = ()
         self._argv: dict[int, tuple[str, ...]] = {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = PortReservations()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -85,8 +88,9 @@ class LocalCluster:
             BrokerFailed: a broker does not start; all are stopped again.
         """
         program = await asyncio.to_thread(self._prepare)
-        ports = processes.free_ports(2 * self.brokers)
-        self._plans = brokers.plans(self.directory, list(zip(ports[::2], ports[1::2], strict=True)))
+        self._ports.release()
+        pairs = [(self._ports.choose(OWN_RANGE), self._ports.choose(OWN_RANGE)) for _ in range(self.brokers)]
+        self._plans = brokers.plans(self.directory, pairs)
         self._argv = {plan.node: program.argv(plan) for plan in self._plans}
         brokers.write(self._plans)
         try:
@@ -111,6 +115,7 @@ class LocalCluster:
         for process in self._running.values():
             processes.reap(process)
         self._running.clear()
+        self._ports.release()
 
     def kill(self, node: int) -> int:
         """End a broker as a crash would; returns the process id that it had."""

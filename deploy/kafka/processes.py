@@ -1,34 +1,13 @@
-"""Starts and ends the brokers' processes: free ports, no broker without its parent, and what a log says at its end."""
+"""Starts and ends the brokers' processes: no broker without its parent, and what a log says at its end."""
 
-import random
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from deploy.kafka.brokers import HOST
-
-_OWN_RANGE: Final = range(20_000, 30_000)
-"""Below the range from which systems take the ports of outgoing connections: a broker binds seconds later."""
 _GUARD: Final = Path(__file__).parents[1] / "guard.py"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nobody listens now; nothing keeps another process from taking one next."""
-    with ExitStack() as held:
-        ports: list[int] = []
-        for port in random.sample(_OWN_RANGE, len(_OWN_RANGE)):
-            if len(ports) == count:
-                break
-            try:
-                held.enter_context(socket.create_server((HOST, port)))
-            except OSError:
-                continue
-            ports.append(port)
-    return ports
 
 
 def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[bytes]":

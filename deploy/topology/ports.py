@@ -12,11 +12,12 @@ PORT_TRIES: Final = 50
 
 
 def assign_ports(
-    wanted: tuple[Slot, ...], fixed: Mapping[str, int], first: Callable[[int], int], is_free: Callable[[int], bool]
+    wanted: tuple[Slot, ...], fixed: Mapping[str, int], first: Callable[[int], int], reserve: Callable[[int], bool]
 ) -> dict[str, Ports]:
     """Give every process its ports: the fixed one of its name (public), else the next free one from its own on.
 
-    `first` maps a default port to where the search starts. No port is given twice.
+    `first` maps a default port to where the search starts. `reserve` returns whether a port is free, and keeps it so.
+    No port is given twice.
 
     Raises:
         PortTaken: a fixed port is not free, or no free one was found.
@@ -26,7 +27,7 @@ def assign_ports(
     def choose(default: int) -> int:
         start = first(default)
         for port in range(start, start + PORT_STEP * PORT_TRIES, PORT_STEP):
-            if port < 65536 and port not in taken and is_free(port):
+            if port < 65536 and port not in taken and reserve(port):
                 taken.add(port)
                 return port
         raise PortTaken(HOST, default)
@@ -34,7 +35,7 @@ def assign_ports(
     def public(slot: Slot) -> int | None:
         if slot.name not in fixed:
             return None if slot.public is None else choose(slot.public)
-        if not is_free(fixed[slot.name]):
+        if not reserve(fixed[slot.name]):
             raise PortTaken(HOST, fixed[slot.name])
         return fixed[slot.name]
 

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[3]
 GUARD = (sys.executable, "-m", "deploy.guard")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 
 
 async def eventually(path: Path) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not (path.exists() and path.read_text().endswith("\n")):
             await asyncio.sleep(0.01)
     return path.read_text()
@@ -22,6 +24,14 @@ def test_program_takes_the_place_of_the_guard() -> None:
     script = "echo $PPID; exit 3"
     ran = subprocess.run([*GUARD, "/bin/sh", "-c", script], cwd=ROOT, capture_output=True, check=False)
     assert (ran.returncode, int(ran.stdout)) == (3, os.getpid())
+
+
+def test_program_that_is_started_in_the_background_can_be_interrupted() -> None:
+    # A shell's background processes ignore SIGINT, and hand that on.
+    argv = (*GUARD, sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    started_by = f"import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN); subprocess.run({argv!r})"
+    ran = subprocess.run([sys.executable, "-c", started_by], cwd=ROOT, capture_output=True, check=False)
+    assert b"KeyboardInterrupt" in ran.stderr
 
 
 def test_missing_program_is_one_line() -> None:

@@ -1,14 +1,6 @@
 import random
 
-from deploy.ports import OWN_RANGE, documented, is_free, scattered
-from diem.process.listeners import bind
-
-
-def test_port_is_free_until_somebody_listens() -> None:
-    with bind("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        assert not is_free(port)
-    assert is_free(port)
+from deploy.ports import OWN_RANGE, documented, scattered
 
 
 def test_search_starts_at_the_documented_port_or_at_random_in_our_range() -> None:

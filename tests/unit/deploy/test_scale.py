@@ -18,6 +18,7 @@ from diem.process.auth import SharedKey
 from diem.process.child import Event, Spec
 from diem.process.supervisor import Supervisor
 from services.composite.control import PATH, Control
+from tests.support.patience import PATIENCE_S
 
 CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
 
@@ -49,7 +50,7 @@ async def scaled(mode: Mode, servers: int) -> AsyncIterator[tuple[Scaler, Superv
 
 
 async def until(supervisor: Supervisor, names: list[str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while sorted(s.name for s in supervisor.status() if s.pid) != sorted(names):
             await asyncio.sleep(0.01)
 
@@ -69,7 +70,7 @@ async def test_highest_servers_go_together_and_then_their_bridges() -> None:
         await until(supervisor, [p.name for p in topology(Mode.X).active(3)])
         scaler.ask(1)
         await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(supervisor.status()) > 4:
                 await asyncio.sleep(0.01)
         stopped = [event.name for event in events if event.kind == "stopped"]
@@ -138,7 +139,7 @@ async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: 
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 

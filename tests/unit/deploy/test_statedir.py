@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from deploy.statedir import AlreadyUp, BadStateDir, StateDir
-from diem.process.auth import SharedKey
+from diem.process.auth import BadKeyFile, SharedKey
+from tests.support.users import give_away, needs_root
 
 
 def mode(path: Path) -> int:
@@ -56,6 +57,37 @@ def test_list_of_a_killed_diem_up_is_forgotten_by_the_next(tmp_path: Path) -> No
 def test_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadStateDir, match="state directory"), StateDir(tmp_path / "file" / "state").held():
+        pass
+
+
+@needs_root
+def test_directory_of_another_user_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    give_away(tmp_path)
+    whose = r"belongs to user 12345: run this as 12345, or choose another --state-dir"
+    with pytest.raises(BadStateDir, match=whose), StateDir(tmp_path).held():
+        pass
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rights", [0o777, 0o1777, 0o770, 0o722])
+def test_directory_that_others_may_write_is_refused_with_what_to_do(tmp_path: Path, rights: int) -> None:
+    tmp_path.chmod(rights)
+    with pytest.raises(BadStateDir, match=r"others may write it: run chmod go-w"), StateDir(tmp_path).held():
+        pass
+    assert not any(tmp_path.iterdir())
+
+
+def test_directory_that_others_may_look_into_is_taken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with StateDir(tmp_path).held():
+        pass
+
+
+@needs_root
+def test_key_that_another_user_has_left_in_our_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "internal.key").write_text("x" * 43)
+    give_away(tmp_path / "internal.key").chmod(0o600)
+    with pytest.raises(BadKeyFile, match="belongs to user 12345"), StateDir(tmp_path).held():
         pass
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Ports, Programs, Topology, compose, sizes_of, slots
+from tests.support.patience import PATIENCE_S
 
 
 def single() -> Topology:
@@ -86,7 +87,7 @@ def test_a_reader_that_goes_away_ends_nothing() -> None:
     assert child.stderr is not None
     said = child.stderr.read()
     child.stderr.close()
-    assert (child.wait(20), said) == (7, b"")
+    assert (child.wait(PATIENCE_S), said) == (7, b"")
 
 
 def test_announcement_names_the_servers_that_run_and_where_to_ask_for_owners(

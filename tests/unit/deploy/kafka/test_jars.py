@@ -11,6 +11,7 @@ import requests
 
 from deploy.kafka import jars
 from deploy.kafka.jars import JarsUnavailable
+from tests.support.patience import PATIENCE_S
 
 CONTENTS = {f"org.example:part-{letter}:1.0": letter.encode() * 100 for letter in "abc"}
 LOCK_TEXT = "# made\n" + "".join(f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in CONTENTS.items())
@@ -66,7 +67,7 @@ def files(directory: Path) -> list[str]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -145,7 +146,7 @@ def test_two_processes_download_each_jar_once(tmp_path: Path) -> None:
         with start("two") as two:
             eventually((tmp_path / "started-two").exists)
             (tmp_path / "go").touch()
-            answers = [process.communicate(timeout=30)[0] for process in (one, two)]
+            answers = [process.communicate(timeout=PATIENCE_S)[0] for process in (one, two)]
     assert answers == ["3\n", "3\n"]
     assert (tmp_path / "calls").read_text().split() == list(CONTENTS)
 

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import signal
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from deploy.command_options import EXIT_NOTHING
 from deploy.plans import commands
 from deploy.plans.commands import Commands, Interrupted
 from deploy.plans.loop import Decision, Policy, Ran, decide, is_old, pause
+from tests.support.patience import PATIENCE_S
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
 
@@ -126,7 +126,7 @@ async def test_pause_ends_when_it_is_to_stop() -> None:
     stopping = asyncio.Event()
     await pause(stopping, 0.0)
     stopping.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await pause(stopping, 1000.0)
 
 
@@ -157,7 +157,7 @@ async def test_command_is_interrupted_when_it_is_to_stop(
         f"except KeyboardInterrupt:\n    pathlib.Path({str(interrupted)!r}).touch()\n"
     )
     running = asyncio.create_task(Commands(stopping)(code))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not begun.exists():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -165,4 +165,3 @@ async def test_command_is_interrupted_when_it_is_to_stop(
     with pytest.raises(Interrupted):
         await running
     assert interrupted.exists() is handles
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -1,42 +1,39 @@
-# The habits: run test quick check unit contract integration e2e bench-NAME faults docs lock clean.
+# The habits: run test quick check unit contract integration e2e walks bench-NAME faults docs lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+# What only tests and Spark need is compiled when it is first imported: most of it never is.
+PIP_LAZY := $(PIP) --no-compile
 PAGE := client/dist/index.html
 PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
-# make test runs what mostly computes beside what mostly waits for processes and clocks; what it says comes at the end.
-COMPUTING := tests/unit tests/contract tests/load tests/bench tests/oracle
-WAITING := tests $(COMPUTING:%=--ignore=%)
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults docs lock clean \
-  install install-test install-spark install-quality page client-test chromium kafka nginx postgres spark
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults walks docs lock clean \
+  install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test bench-NAME faults MODE=... docs lock clean"
+	@echo "also: check unit contract integration e2e client-test walks bench-NAME faults MODE=... docs lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
 
-test: install-test page chromium kafka nginx postgres spark
-	@$(MAKE) --no-print-directory check
-	@mkdir -p build; \
-	  { $(MAKE) --no-print-directory client-test && $(PYTEST) $(COMPUTING); } >build/computing.log 2>&1 & computing=$$!; \
-	  $(PYTEST) $(WAITING); waiting=$$?; \
-	  echo "Beside them, $(COMPUTING):"; wait $$computing; computing=$$?; cat build/computing.log; \
-	  exit $$((waiting || computing))
+# What Kafka and Spark need is installed by the run itself, beside the tests that need neither.
+test: test-parts
+	@$(PY) -m tests.run
 
-quick: install-test page chromium kafka nginx postgres spark
-	@$(MAKE) --no-print-directory check
-	@$(PYTEST) tests/unit tests/contract tests/e2e/test_story.py
+quick: test-parts
+	@$(PY) -m tests.run tests/unit tests/contract tests/walks tests/e2e/test_story.py
+
+walks: install-test install-spark client/node_modules/.installed
+	@$(PY) -m tests.walks
 
 check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
@@ -49,7 +46,7 @@ unit contract integration e2e: install-test install-spark
 e2e: page chromium
 
 client-test: client/node_modules/.installed
-	@cd client && ../deploy/node.sh npm test --silent
+	@cd client && ../deploy/node.sh npm test --silent -- $(if $(CLIENT_REPORT),--reporter=default --reporter=junit --outputFile=$(CLIENT_REPORT))
 
 bench-fanout: install-test
 	@$(PY) -m tests.bench.fanout
@@ -92,6 +89,16 @@ docs: install
 
 # Installation: each part once, again when its lock file changes.
 
+# The system's packages and the page beside Python's packages: two of pip never at a time, nor two of apt.
+test-parts:
+	@$(MAKE) --no-print-directory -j3 debian install-test page
+	@deploy/java.sh
+
+debian:
+	@deploy/chromium.sh
+	@deploy/nginx.sh
+	@deploy/postgres.sh
+
 install: $(VENV)/.run
 install-test: $(VENV)/.test
 install-spark: $(VENV)/.spark
@@ -109,12 +116,12 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	@echo "Installing test packages (once) ..."
-	@$(PIP) -r requirements/test.txt
+	@$(PIP_LAZY) -r requirements/test.txt
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 	@echo "Installing Spark (once) ..."
-	@$(PIP) -r requirements/spark.txt
+	@DIST_EXTRA_CONFIG=$(CURDIR)/requirements/build.cfg $(PIP_LAZY) -r requirements/spark.txt
 	@touch $@
 
 # Only to be compared with: without it for this platform, the comparison is left out.

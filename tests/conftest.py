@@ -1,15 +1,49 @@
 """Fixtures that any test may take, and what holds for all."""
 
+import functools
+import os
+
+import httpx
 import hypothesis
+import pytest
 
-from tests.support.databases import databases
-from tests.support.kafka import kafka, kafka_options, kafka_program
-from tests.support.postgres import postgres
+from tests.support.databases import databases, postgres
+from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka
+from tests.support.scheduling import SchedulingPlugin
+from tests.support.shared import SharedServicesPlugin
 
-__all__ = ["databases", "kafka", "kafka_options", "kafka_program", "postgres"]
+__all__ = ["databases", "kafka", "kafka_options", "kafka_program", "on_kafka", "postgres"]
 
-# How long an example takes is a matter of the machine, and of what else it does.
+_SERVICES = pytest.StashKey[SharedServicesPlugin]()
+
+# How long an example takes is a matter of the machine, and of what else it does. The suite tries the same examples each
+# time: new ones are for `make walks`.
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "any machine", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+
+# Each client of httpx reads the certificates of all authorities when it is made: 17 ms of CPU time, and tests make
+# thousands, none of which speaks TLS.
+httpx._transports.default.create_ssl_context = functools.cache(  # type: ignore[attr-defined]
+    httpx.create_ssl_context
+)
+
+# What Spark's JVM adds to its command line. Sessions of tests are short: what a better compiler would gain them is less
+# than what it takes. The usual room for code is what that one needs: with this one it is 48 MiB, too few for Spark.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run its shared services and its order."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
+    config.stash[_SERVICES] = SharedServicesPlugin(config)
+    config.pluginmanager.register(config.stash[_SERVICES])
+    config.pluginmanager.register(SchedulingPlugin())
+
+
+@pytest.fixture(scope="session")
+def shared_services(pytestconfig: pytest.Config) -> SharedServicesPlugin:
+    """What starts brokers and database servers for the whole run."""
+    return pytestconfig.stash[_SERVICES]

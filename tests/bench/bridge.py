@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,6 +28,7 @@ from tests.bench.figures import figure
 from tests.bench.report import Report
 from tests.bench.topic import PARTITIONS, fill
 from tests.load.bench import Goal, table, write
+from tests.support.commandline import parser
 
 RATIO: Final[float] = 0.6
 REBUILD_SECONDS: Final[float] = 15.0
@@ -124,7 +125,8 @@ async def run(plan: Plan, directory: Path, report: Report) -> tuple[dict[str, An
     return figures, goals
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/bridge.json", quick="").parse_args(argv)
     plan = QUICK if os.environ.get("QUICK") else FULL
     steps = 3 + len(WORKLOADS) * (1 + plan.rounds)
     with tempfile.TemporaryDirectory() as directory, Report(steps) as report:

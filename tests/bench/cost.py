@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
 from tests.bench.proxy import Kind, proxied
 from tests.bench.regression import Estimate
 from tests.bench.report import Report
+from tests.support.commandline import parser
 
 BUILD: Final = Path("build/bench")
 QUICK: Final = bool(os.environ.get("QUICK"))
@@ -152,7 +154,8 @@ class Bench:
         }
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/cost.json", quick="").parse_args(argv)
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS) as report:
         try:

@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.bench.figures import Goal, figure, goal
 from tests.bench.phases import HOT, Plan
 from tests.bench.report import Report
 from tests.bench.servers import Block, Diem, Peer, Target, diem, peer, python
+from tests.support.commandline import parser
 
 BUILD = Path("build/bench")
 FULL = Plan(clients=1000, rounds=7, ticks=80, foreign_batches=20, idle_clients=2000)
@@ -166,7 +168,8 @@ def _writes(rounds: Rounds, name: str) -> float:
     return statistics.median(blocks[name].writes for blocks in rounds)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/fanout.json", quick="").parse_args(argv)
     plan = QUICK if os.environ.get("QUICK") else FULL
     BUILD.mkdir(parents=True, exist_ok=True)
     steps = 2 + 4 * plan.rounds + min(plan.rounds, 4)

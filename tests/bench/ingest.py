@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from tests.bench.procfs import cost
 from tests.bench.report import Report
 from tests.integration.data.process import DataProcess, serving
 from tests.support import postgres
+from tests.support.commandline import parser
 from tests.support.postgres import Cluster, NoPostgres
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "bench"
@@ -199,8 +200,9 @@ def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
     return made
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/ingest.json and print the figures."""
+    parser(__spec__, __doc__, report="build/bench/ingest.json", quick="one short round").parse_args(argv)
     BUILD.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:

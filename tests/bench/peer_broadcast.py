@@ -2,14 +2,16 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 
 import uvloop
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
 from tests.bench.stdin import lines
+from tests.support.commandline import parser
 
 
-async def main(port: int) -> None:
+async def run(port: int) -> None:
     connections: set[ServerConnection] = set()
 
     async def serve_one(connection: ServerConnection) -> None:
@@ -26,7 +28,15 @@ async def main(port: int) -> None:
                 broadcast(connections, line)
 
 
-if __name__ == "__main__":
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser(__spec__, __doc__)
+    arguments.add_argument("port", type=int, help="where it listens")
+    port = arguments.parse_args(argv).port
     # At the end all connections are cut, which it would report one by one.
     logging.getLogger("websockets.server").setLevel(logging.CRITICAL)
-    uvloop.run(main(int(sys.argv[1])))
+    uvloop.run(run(port))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import uvicorn
 import uvloop
@@ -10,9 +11,10 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.bench.stdin import lines
+from tests.support.commandline import parser
 
 
-async def main(port: int) -> None:
+async def run(port: int) -> None:
     sockets: set[WebSocket] = set()
 
     async def serve_one(socket: WebSocket) -> None:
@@ -43,5 +45,13 @@ async def main(port: int) -> None:
     publishing.cancel()
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser(__spec__, __doc__)
+    arguments.add_argument("port", type=int, help="where it listens")
+    port = arguments.parse_args(argv).port
+    uvloop.run(run(port))
+    return 0
+
+
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
+    sys.exit(main())

@@ -8,7 +8,7 @@ times. ``QUICK=1`` leaves out B. The last part is on Spark, where it is installe
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from metadata.placement.reference import mt_kahypar
 from tests.bench import placement_spark
 from tests.bench.figures import Goal
 from tests.bench.report import Report
+from tests.support.commandline import parser
 from tests.support.instances import OTHER, A, B, Population, Z, drifted, population
 
 WRITTEN: Final = Path("build/bench/placement.json")
@@ -153,7 +154,8 @@ def on_spark(bench: Bench) -> None:
     bench.goal(f"{name}: memory of all processes", "GiB", 6, found["spent"]["peak_gib"])
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/placement.json", quick="leaves out B").parse_args(argv)
     WRITTEN.parent.mkdir(parents=True, exist_ok=True)
     spark = placement_spark.possible()
     with Report(9 - QUICK + spark) as report, np.errstate(all="raise", under="ignore"):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from metadata.placement.blocks import Block
 from metadata.placement.instance import Instance
 from metadata.placement.options import Options
 from metadata.placement.planner import plan
+from tests.support.commandline import parser
 from tests.support.instances import Population
 
 CORES: Final = 2
@@ -137,5 +139,15 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
     return {**outcome.report, "steps_s": steps}
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plan, and write the report to standard output as JSON."""
+    arguments = parser(__spec__, __doc__, report="standard output, as JSON")
+    arguments.add_argument("folder", type=Path, help="where the Parquet files are")
+    arguments.add_argument("leaves", type=int, help="servers")
+    given = arguments.parse_args(argv)
+    sys.stdout.buffer.write(orjson.dumps(_plan(given.folder, given.leaves)))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(orjson.dumps(_plan(Path(sys.argv[1]), int(sys.argv[2]))))
+    sys.exit(main())

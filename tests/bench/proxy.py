@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from tests.bench.figures import Goal, figure, goal
 from tests.bench.phases import HOT
 from tests.bench.report import Report
 from tests.bench.servers import Block, Diem, Target, _listening, _process, _ready, diem
+from tests.support.commandline import parser
 from tests.support.ports import free_port
 
 BUILD = Path("build/bench")
@@ -110,6 +111,7 @@ async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | No
             "DIEM_PROXY_INTERNAL_PORT": internal,
             "DIEM_PROXY_METADATA_URLS": f'["ws://127.0.0.1:{watch_port}/watch"]',
             "DIEM_PROXY_CONNECTION_RATE": 10_000,
+            "DIEM_PROXY_CONNECTION_RATE_PER_ADDRESS": 10_000,
         }
         command = (sys.executable, "-m", "deploy", "run", "proxy")
         async with _process(command, {name: str(value) for name, value in settings.items()}, cores[0]) as process:
@@ -180,7 +182,8 @@ class Bench:
                 self.goals.append(goal(f"CPU per delivered frame, {name}", "x direct", kind.goal, measured))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/proxy.json", quick="").parse_args(argv)
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, Report(1 + 2 * ROUNDS) as report:
         try:

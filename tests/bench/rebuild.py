@@ -29,6 +29,7 @@ from tests.load.client import LoadClient
 from tests.load.link import Server
 from tests.load.run import end_in_order
 from tests.load.system import System
+from tests.support.commandline import parser
 
 QUICK = bool(os.environ.get("QUICK"))
 ENDPOINTS = 10_000
@@ -211,8 +212,9 @@ async def run(report: Report) -> tuple[dict[str, Any], list[Goal]]:
     return figures, goals
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/rebuild.json and print the goals."""
+    parser(__spec__, __doc__, report="build/bench/rebuild.json", quick="").parse_args(argv)
     end_in_order()
     with Report(2 + RESTARTS) as report:
         figures, goals = asyncio.run(run(report))

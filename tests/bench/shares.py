@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -27,6 +28,7 @@ from tests.load.clients import Plan
 from tests.load.crowd import Crowd
 from tests.load.system import System
 from tests.load.writes import Writer
+from tests.support.commandline import parser
 
 ENDPOINTS: Final = [f"/share/{number:03}" for number in range(200)]
 RATE: Final = 300.0
@@ -106,7 +108,7 @@ def compared(
     }
 
 
-async def main() -> int:
+async def run() -> int:
     """Run all, print the table, write build/bench/shares.json."""
     quick = os.environ.get("QUICK") == "1"
     counts, seconds = ([1, 2], 8.0) if quick else ([1, 2, 4], 20.0)
@@ -140,5 +142,11 @@ def judged(figures: dict[str, dict[str, Any]], most: int) -> list[Goal]:
     return goals
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    quick = "half the time, with 1 and 2 servers"
+    parser(__spec__, __doc__, report="build/bench/shares.json", quick=quick).parse_args(argv)
+    return asyncio.run(run())
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT, Plan
 from tests.bench.report import Report
 from tests.bench.servers import Target, diem
+from tests.support.commandline import parser
 
 DELIVERY, EIGHT = "delivery, one update a tick", "delivery, eight a tick"
 FOREIGN, REQUEST = "update without a subscriber", "subscribe or unsubscribe"
@@ -91,7 +92,8 @@ async def _rounds(targets: dict[str, Target], plan: Plan, report: Report) -> dic
     }
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/traffic.json", quick="").parse_args(argv)
     plan = QUICK if os.environ.get("QUICK") else FULL
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, Report(2 * plan.rounds) as report:

@@ -17,6 +17,7 @@ HELD = 15.0
 """Seconds for which a process is held down."""
 
 
+@pytest.mark.takes(40)
 async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(tmp_path: Path) -> None:
     async with chromium() as browser, running(tmp_path) as system:
         await system.put({"/test/load": 100})

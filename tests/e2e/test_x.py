@@ -19,6 +19,7 @@ STOPPED = 17.0
 """Seconds for which Kafka hangs at least: pages are told within 15 of them."""
 
 
+@pytest.mark.takes(30)
 async def test_the_page_follows_through_nginx_and_says_when_kafka_is_away(
     tmp_path: Path, kafka_program: Program
 ) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from deploy.kafka.program import Program
 from tests.e2e.page import open_page, shows_load
 from tests.support.chromium import chromium
 from tests.support.running import Running, running
@@ -22,10 +21,11 @@ async def owner(system: Running, endpoint: str) -> str:
     return name
 
 
+@pytest.mark.takes(25)
 async def test_the_page_finds_the_owner_and_the_next_one_when_it_is_gone(
-    tmp_path: Path, kafka_program: Program
+    tmp_path: Path, on_kafka: tuple[str, ...]
 ) -> None:
-    async with chromium() as browser, running(tmp_path, "z-client", servers=2) as system:
+    async with chromium() as browser, running(tmp_path, "z-client", servers=2, options=on_kafka) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")
@@ -44,8 +44,10 @@ async def test_the_page_finds_the_owner_and_the_next_one_when_it_is_gone(
         await shows_load(page, "400")
 
 
-async def test_the_page_follows_through_a_composite_while_its_parts_die(tmp_path: Path, kafka_program: Program) -> None:
-    async with chromium() as browser, running(tmp_path, "z-composite", servers=2) as system:
+async def test_the_page_follows_through_a_composite_while_its_parts_die(
+    tmp_path: Path, on_kafka: tuple[str, ...]
+) -> None:
+    async with chromium() as browser, running(tmp_path, "z-composite", servers=2, options=on_kafka) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")

@@ -1,29 +1,28 @@
 """One seeded fault per mode under load, judged by the oracle; `make faults` runs all of them, longer."""
 
-import secrets
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from deploy.kafka.cluster import LocalCluster
 from diem.kafka.options import KafkaOptions
 from tests.load.injection.repartition import MOVE
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 
+pytestmark = pytest.mark.takes(25)
 X_SEED = 15
 X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
 RUNS = [
-    Scenario("single", seconds=8, clients=200, rate=500, faults=("kill-data",), seed=11),
-    Scenario("single", seconds=8, clients=100, rate=300, faults=("wipe-store",), seed=12),
-    Scenario("x-broadcast", seconds=8, clients=200, rate=500, faults=("kill-broadcast",), seed=13),
-    Scenario("all-to-all", seconds=8, clients=100, rate=300, faults=("kill-websocket",), seed=14),
+    Scenario("single", seconds=5, clients=40, rate=100, faults=("kill-data",), seed=11),
+    Scenario("single", seconds=5, clients=40, rate=100, faults=("wipe-store",), seed=12),
+    Scenario("x-broadcast", seconds=5, clients=40, rate=100, faults=("kill-broadcast",), seed=13),
+    Scenario("all-to-all", seconds=5, clients=40, rate=60, faults=("kill-websocket",), seed=14),
 ]
 RUN_X = Scenario(
-    "x", seconds=8, clients=150, rate=500, servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED
+    "x", seconds=5, clients=40, rate=100, servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED
 )
-LOAD_Z = Scenario(seconds=6, clients=100, endpoints=100, rate=200, servers=2, quick=True)
+LOAD_Z = Scenario(seconds=5, clients=40, endpoints=100, rate=100, servers=2, quick=True)
 RUNS_Z = [
     replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16),
     replace(LOAD_Z, mode="z-proxy", proxy="shared", faults=("upstream-reset",), seed=17),
@@ -52,19 +51,17 @@ async def test_everyone_ends_at_the_latest_through_a_fault(scenario: Scenario) -
 
 @pytest.mark.parametrize("scenario", [RUN_X, *RUNS_Z], ids=lambda scenario: scenario.name)
 async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
-    scenario: Scenario, kafka: LocalCluster
+    scenario: Scenario, kafka_options: KafkaOptions
 ) -> None:
-    cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
-    outcome = await run(replace(scenario, kafka=cluster))
+    outcome = await run(replace(scenario, kafka=kafka_options))
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
 
 
 @pytest.mark.parametrize("scenario", REPARTITIONED, ids=lambda scenario: scenario.name)
 async def test_endpoints_move_and_come_back_through_a_fault_without_a_missed_update(
-    scenario: Scenario, kafka: LocalCluster
+    scenario: Scenario, kafka_options: KafkaOptions
 ) -> None:
-    cluster = KafkaOptions(kafka.bootstrap_servers, topic_prefix=f"t{secrets.token_hex(3)}.", replication=1)
-    outcome = await run(replace(scenario, kafka=cluster))
+    outcome = await run(replace(scenario, kafka=replace(kafka_options, partitions=None)))
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
     # How long it took is for `make faults`.
     found = [goal for goal in outcome.goals if goal.name.startswith(scenario.faults) and goal.unit != "s"]

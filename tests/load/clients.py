@@ -8,6 +8,7 @@ The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` says
 import asyncio
 import gc
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -27,6 +28,7 @@ from tests.load.partitioned import PartitionedLoadClient
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
 from tests.load.subscriber import Subscriber
 from tests.oracle.history import write_client
+from tests.support.commandline import parser
 
 REPORT_SECONDS = 0.5
 SETTLE_SECONDS = 0.5
@@ -198,7 +200,14 @@ def _say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve standard input until it ends."""
+    parser(__spec__, __doc__).parse_args(argv)
     # Nothing here is cyclic garbage worth a pause: what is recorded stays until the end.
     gc.disable()
     uvloop.run(serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

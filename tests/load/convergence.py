@@ -1,11 +1,13 @@
 """``python -m tests.load.convergence``: Load L without faults in every mode, and the negative controls on it."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.load.faults import RUNS_Z
-from tests.load.scenario import Scenario
+from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
+from tests.support.commandline import parser
 
 RUNS = [
     *(Scenario(mode=mode, controls=True) for mode in ("single", "x-broadcast", "all-to-all")),
@@ -16,5 +18,12 @@ RUNS = [
     *(replace(run, label="without-faults", controls=True) for run in RUNS_Z),
 ]
 
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all."""
+    parser(__spec__, __doc__, report=BENCH_FILE.format("convergence"), quick=QUICK_RUN).parse_args(argv)
+    return run_all("convergence", RUNS)
+
+
 if __name__ == "__main__":
-    sys.exit(run_all("convergence", RUNS))
+    sys.exit(main())

@@ -6,15 +6,16 @@ to other partitions meanwhile, where clients or proxies follow them, and then to
 from the recorded traffic.
 """
 
-import argparse
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.load.injection import LEARNED, MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
 from tests.load.injection.repartition import repartitions
-from tests.load.scenario import Scenario
+from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
+from tests.support.commandline import parser
 
 LOAD_X = Scenario("x", clients=600, servers=3, max_servers=4)
 LOAD_Z = Scenario(clients=600, rate=300, servers=3, max_servers=4)
@@ -78,12 +79,12 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
     ]
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say."""
-    parser = argparse.ArgumentParser(prog="python -m tests.load.faults", description=__doc__)
-    parser.add_argument("--mode", choices=(*MODES, "z", "repartition"), default="single")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    options = parser(__spec__, __doc__, report=BENCH_FILE.format("faults-MODE"), quick=QUICK_RUN)
+    options.add_argument("--mode", choices=(*MODES, "z", "repartition"), default="single", help="default: single")
+    options.add_argument("--seed", type=int, default=1, help="of everything that is random; default: 1")
+    arguments = options.parse_args(argv)
     return run_all(f"faults-{arguments.mode}", scenarios(arguments.mode, arguments.seed))
 
 

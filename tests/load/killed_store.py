@@ -8,20 +8,23 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.load import bench
 from tests.load.bench import Goal
 from tests.support import postgres
+from tests.support.commandline import parser
 from tests.support.killing import Broken, kill_again_and_again
 from tests.support.postgres import NoPostgres
 
 KILLS = 10 if os.environ.get("QUICK") else 100
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Kill, and say what was found."""
+    parser(__spec__, __doc__, report="build/bench/killed_store.json", quick="10 kills").parse_args(argv)
     figures: dict[str, dict[str, float | str]] = {}
     broken = 0
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
 """``python -m tests.load.run``: one convergence run, judged by the oracle; exits with 1 when a promise was broken."""
 
-import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,35 +11,37 @@ from tests.load import bench
 from tests.load.injection import FAULTS, MODES
 from tests.load.injection.learned import table
 from tests.load.observe import run
-from tests.load.scenario import Outcome, Scenario, quick
+from tests.load.scenario import BENCH_FILE, QUICK_RUN, Outcome, Scenario, quick
 from tests.oracle import Bounds
+from tests.support.commandline import parser
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say."""
-    parser = argparse.ArgumentParser(prog="python -m tests.load.run", description=__doc__)
-    parser.add_argument("--mode", choices=MODES, default="single")
-    parser.add_argument("--fault", choices=FAULTS, action="append", default=[], dest="faults", help="may be repeated")
-    parser.add_argument("--seconds", type=float, help="of writing")
-    parser.add_argument("--clients", type=int)
-    parser.add_argument("--subscriptions", type=int, help="of each client")
-    parser.add_argument("--communities", type=int, help="of clients with interests in common; 0: none")
-    parser.add_argument("--endpoints", type=int)
-    parser.add_argument("--rate", type=float, help="updates a second")
-    parser.add_argument("--churn-seconds", type=float, help="mean time between two endpoint swaps of a client; 0: none")
-    parser.add_argument("--probes", type=int, help="clients that fetch what they are told of")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--controls", action="store_true", help="try the negative controls on the recorded history")
-    parser.add_argument("--t-conv", type=float, help="seconds")
-    parser.add_argument("--t-heal", type=float, help="seconds")
-    parser.add_argument("--servers", type=int)
-    parser.add_argument("--proxy", choices=("shared", "passthrough"))
-    parser.add_argument("--traffic", choices=("files", "kafka", "off"), help="where it is recorded")
-    parser.add_argument("--clones", type=int, help="in mode xz")
-    parser.add_argument("--max-servers", type=int)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), help="in the modes with Kafka")
-    parser.add_argument("--label", help="what the run is called instead of its faults")
-    arguments = vars(parser.parse_args())
+    options = parser(__spec__, __doc__, report=BENCH_FILE.format("convergence-MODE-FAULTS"), quick=QUICK_RUN)
+    add = options.add_argument
+    add("--mode", choices=MODES, default="single", help="default: single")
+    add("--fault", choices=FAULTS, action="append", default=[], dest="faults", help="may be repeated")
+    add("--seconds", type=float, help="of writing")
+    add("--clients", type=int, help="in all")
+    add("--subscriptions", type=int, help="of each client")
+    add("--communities", type=int, help="of clients with interests in common; 0: none")
+    add("--endpoints", type=int, help="in all")
+    add("--rate", type=float, help="updates a second")
+    add("--churn-seconds", type=float, help="mean time between two endpoint swaps of a client; 0: none")
+    add("--probes", type=int, help="clients that fetch what they are told of")
+    add("--seed", type=int, help="of everything that is random")
+    add("--controls", action="store_true", help="try the negative controls on the recorded history")
+    add("--t-conv", type=float, help="seconds within which all have converged after a change")
+    add("--t-heal", type=float, help="seconds within which all have converged after a fault")
+    add("--servers", type=int, help="at first")
+    add("--proxy", choices=("shared", "passthrough"), help="in the modes with one")
+    add("--traffic", choices=("files", "kafka", "off"), help="where it is recorded")
+    add("--clones", type=int, help="in mode xz")
+    add("--max-servers", type=int, help="that may be started later")
+    add("--brokers", type=int, choices=(1, 3), help="in the modes with Kafka")
+    add("--label", help="what the run is called instead of its faults")
+    arguments = vars(options.parse_args(argv))
     names = {field.name for field in fields(Scenario)}
     chosen: dict[str, Any] = {name: value for name, value in arguments.items() if name in names and value is not None}
     scenario = quick(Scenario(**{**chosen, "faults": tuple(arguments["faults"])}))

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from diem.kafka.options import KafkaOptions
 from tests.load.bench import Goal
@@ -93,6 +93,7 @@ class Scenario:
         elif self.kafka:
             options += ["--bootstrap-servers", self.kafka.bootstrap_servers, "--topic-prefix", self.kafka.topic_prefix]
             options += ["--replication", str(self.kafka.replication or 1)]
+            options += ["--partitions", str(self.kafka.partitions)] if self.kafka.partitions else []
         return options
 
 
@@ -110,6 +111,10 @@ class Outcome:
     def clean(self) -> bool:
         """Whether the oracle found nothing."""
         return self.report.clean
+
+
+BENCH_FILE: Final = "build/bench/{}.json, and the history of each run in build/histories"
+QUICK_RUN: Final = "5 s of writing, at most 100 clients and 500 updates a second"
 
 
 def quick(scenario: Scenario) -> Scenario:

@@ -10,6 +10,7 @@ from tests.load.client import LoadClient
 from tests.load.link import Server
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
+from tests.support.patience import PATIENCE_S
 from tests.support.small import System, small_system
 
 
@@ -19,7 +20,7 @@ def client_of(system: System, *wants: str, filtered: bool = False) -> LoadClient
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -19,6 +19,7 @@ from tests.load.moving import MAX_HOPS
 from tests.load.partitioned import PartitionedLoadClient
 from tests.load.subscriber import Redial
 from tests.oracle import Accepted, Event, History, Kind, judge
+from tests.support.patience import PATIENCE_S
 
 V = 1_700_000_000_000
 
@@ -118,7 +119,7 @@ class Group:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.load import writes
 from tests.load.writes import Writer, WriteRefused
+from tests.support.patience import PATIENCE_S
 
 NAMES = [f"/e/{number}" for number in range(60)]
 
@@ -107,7 +108,7 @@ async def test_writes_go_on_until_they_are_told_that_it_is_over() -> None:
     one = writer(service)
     over = asyncio.Event()
     writing = asyncio.create_task(one.run_until(over))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while one.requests < 3:
             await asyncio.sleep(0)
     over.set()

@@ -1,7 +1,7 @@
 """``python -m tests.oracle FOLDER``: judges a recorded history, or proves on it that the oracle can say no."""
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -11,17 +11,18 @@ from tests.oracle.history import read_history
 from tests.oracle.judge import judge
 from tests.oracle.mutate import CONTROLS
 from tests.oracle.violations import Bounds
+from tests.support.commandline import parser
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures as JSON; exit with 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what a run left in build/histories")
-    parser.add_argument("--t-conv", type=float, default=Bounds.t_conv, help="seconds")
-    parser.add_argument("--t-heal", type=float, default=Bounds.t_heal, help="seconds")
-    parser.add_argument("--mutate", choices=CONTROLS, help="break one promise first")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    options = parser(__spec__, __doc__, report="standard output, as JSON")
+    options.add_argument("folder", type=Path, help="what a run left in build/histories")
+    options.add_argument("--t-conv", type=float, default=Bounds.t_conv, help="seconds")
+    options.add_argument("--t-heal", type=float, default=Bounds.t_heal, help="seconds")
+    options.add_argument("--mutate", choices=CONTROLS, help="break one promise first")
+    options.add_argument("--seed", type=int, default=0, help="of what is broken; default: 0")
+    arguments = options.parse_args(argv)
     history = read_history(arguments.folder)
     if arguments.mutate:
         history = CONTROLS[arguments.mutate](history, Random(arguments.seed))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import Cluster
+from tests.support.postgres import Cluster, programs
+from tests.support.required import unavailable
+from tests.support.shared import SharedServicesPlugin, Unavailable
 
 BACKENDS = ("sqlite", "postgresql")
 
@@ -53,6 +55,16 @@ class Databases:
         if self.cluster is not None:
             for database in self._made.values():
                 self.cluster.drop(database)
+
+
+@pytest.fixture(scope="session")
+def postgres(shared_services: SharedServicesPlugin) -> Cluster:
+    """One server, started when the first test of the run asks for it. Do not stop it: others use it."""
+    try:
+        there = shared_services.ask("postgres")
+    except Unavailable as error:
+        unavailable("PostgreSQL", error)
+    return Cluster(programs(), Path(there["directory"]), there["port"])
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,30 +1,75 @@
-"""Free loopback ports."""
+"""Free loopback ports, which no other process of the tests is given and the kernel gives to nobody."""
 
-import random
+import atexit
 import socket
+from pathlib import Path
 from typing import Final
 
-OWN_RANGE: Final = range(10_000, 20_000)
-"""Neither one of the ports that `diem up` and its brokers look for, nor one that a system takes for outgoing
-connections: what is free now is so when it is bound seconds later, whoever dials meanwhile."""
+from diem.process.ports import HOST, PortReservations
 
-_given: set[int] = set()
-# Not the random numbers of the tests, which are the same in several runs.
-_random = random.SystemRandom()
+OWN_RANGE: Final = range(14_000, 24_000)
+"""Where neither `diem up` and its brokers look for ports nor the composites for their children."""
+BLOCK: Final = 100
+"""Ports that a process reserves at a time, by the first of them: two descriptors instead of two hundred."""
+_EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+_reservations = PortReservations()
+_unused: list[int] = []
+atexit.register(_reservations.release)
 
 
 def free_port() -> int:
-    """A port on which nobody listens, and that this process was not given before."""
+    """A port on which nobody listens, and that no process of the tests is given while this one runs.
+
+    Raises ``PortTaken`` when other processes have reserved all.
+    """
+    return free_ports(1).start
+
+
+def free_ports(count: int) -> range:
+    """Ports like :func:`free_port`, one after the other: fewer than BLOCK."""
     while True:
-        port = _random.choice(OWN_RANGE)
-        if port in _given:
-            continue
-        _given.add(port)
-        with socket.socket() as sock:
-            # A connection that has just ended is in nobody's way.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        if len(_unused) < count:
+            _unused.extend(_new_block())
+        found = range(_unused[-count], _unused[-count] + count)
+        if _unused[-count:] == [*found] and all(map(_nobody_listens, found)):
+            del _unused[-count:]
+            return found
+        _unused.pop()
+
+
+def _new_block() -> range:
+    blocks = range(OWN_RANGE.start, OWN_RANGE.stop, BLOCK)
+    given = given_to_connections()
+    unusable = overlapping(blocks, given)
+    if len(unusable) == len(blocks):
+        raise RuntimeError(f"the tests need ports outside of {_EPHEMERAL}, some of {OWN_RANGE}")
+    first = _reservations.choose(blocks, unusable)
+    return range(first + 1, first + BLOCK)
+
+
+def overlapping(blocks: range, given: range) -> set[int]:
+    """First ports of the blocks with a port that the kernel gives to connections.
+
+    Whoever dials meanwhile, a port of another block that is free now is so when it is bound seconds later.
+    """
+    return {block for block in blocks if block + BLOCK > given.start and block < given.stop}
+
+
+def given_to_connections() -> range:
+    """The ports from which the kernel takes those of outgoing connections and of binds to port 0."""
+    if not _EPHEMERAL.exists():
+        return range(49_152, 65_536)  # RFC 6335, section 6
+    first, last = map(int, _EPHEMERAL.read_text().split())
+    return range(first, last + 1)
+
+
+def _nobody_listens(port: int) -> bool:
+    with socket.socket() as sock:
+        # A connection that has just ended is in nobody's way.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support.ports import free_port
 
 USER = "diem"
@@ -45,12 +43,13 @@ def programs() -> Path:
 class Cluster:
     """A cluster in a directory of its own, on a free port of this machine, safe from power cuts as in production."""
 
-    def __init__(self, bin_: Path) -> None:
+    def __init__(self, bin_: Path, directory: Path | None = None, port: int | None = None) -> None:
         self._bin = bin_
         # It refuses to be root.
         self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
-        self.directory = Path(tempfile.mkdtemp(prefix="diem-postgres-"))
-        self.port = free_port()
+        # Those of a server that another process of the run owns, or its own.
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="diem-postgres-"))
+        self.port = port or free_port()
         self._server: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
@@ -82,7 +81,7 @@ class Cluster:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.directory),
             "fsync": "on",
-            "max_connections": "60",
+            "max_connections": "200",
             "shared_buffers": "64MB",
         }
         told = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
@@ -145,7 +144,7 @@ class Cluster:
     def cut(self, database: str) -> int:
         """End every session of a database, as an administrator does; returns how many there were."""
         which = f"datname = '{database}'"
-        found = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {which}")  # noqa: S608  # ours
+        found = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {which}")  # ours
         return len(found)
 
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -180,16 +179,3 @@ def running() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.remove()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """One cluster, started when the first test asks for it. Do not stop it: others use it."""
-    try:
-        programs()
-    except NoPostgres as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"the run is the one that must have PostgreSQL: {error}")
-        pytest.skip(str(error))
-    with running() as cluster:
-        yield cluster

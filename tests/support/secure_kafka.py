@@ -15,7 +15,6 @@ from aiokafka.protocol.admin import CreateAclsRequest
 
 from deploy.kafka.brokers import HOST, BrokerPlan
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.processes import free_ports
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
@@ -24,6 +23,7 @@ from diem.kafka.options import KafkaOptions
 from diem.kafka.settings import KafkaSettings
 from tests.support.kafka_tools import SetPassword, new_topic, rights
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 
 NAME: Final = "localhost"
 """The name in the broker's certificate; its address is not in it."""
@@ -92,7 +92,7 @@ class SecureKafka:
         self.certificates = Certificates(directory)
 
         class Here(SecureProgram):
-            ports = tuple(free_ports(2))  # type: ignore[assignment]  # it is two
+            ports = (free_port(), free_port())
             certificate = self.certificates.broker
 
         self._ports = Here.ports

@@ -71,10 +71,13 @@ def _connected(life: Life, client: int, connection: int, chance: random.Random) 
         # Small steps too: several events of one millisecond, and endpoints that are held for less than a second.
         at += chance.choice((0, 1, 400, 999, 1000, chance.randrange(20 * MINUTE)))
         names = [f"/e{name}" for name in chance.sample(range(30), chance.randint(1, 6))]
+        # Those of a stranger, some of which come to be later: beyond 30 there are counts of none.
+        invented = [f"/e{name}" for name in chance.sample(range(25, 60), chance.choice((0, 0, 1, 3)))]
         if at < life.end:
-            yield life.event(
-                chance.choice((Type.SUBSCRIBE, Type.SUBSCRIBE, Type.UNSUBSCRIBE)), at, client, connection, *names
-            )
+            type_ = chance.choice((Type.SUBSCRIBE, Type.SUBSCRIBE, Type.UNSUBSCRIBE))
+            event = life.event(type_, at, client, connection, *dict.fromkeys([*names, *invented]))
+            unknown = tuple(dict.fromkeys(invented)) if type_ is Type.SUBSCRIBE else ()
+            yield event._replace(unknown=unknown, sharers=chance.choice((1, 1, 1, 2, 40)))
     at += chance.randrange(30 * MINUTE)
     if at < life.end or not life.killed:
         yield life.event(Type.DISCONNECT, min(at, life.end), client, connection)

@@ -1,14 +1,14 @@
 """A running system of each mode, started once for all the clauses of the contract."""
 
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
 from tests.e2e.contract.mode import ModeUnderTest
+from tests.support.kafka import options_on
 from tests.support.nginx import needs_nginx
 from tests.support.running import running
 
@@ -37,10 +37,16 @@ CASES = [
     Case("z-composite", kafka=True, options=("--servers", "2"), edges=("composite-1",)),
     Case("xz", kafka=True, options=("--servers", "2", "--clones", "2"), edges=("composite-1", "composite-2")),
 ]
-PARAMS = [
-    pytest.param(case, id=case.name, marks=needs_nginx if case.mode in {"all-to-all", "x-broadcast", "x", "xz"} else ())
-    for case in CASES
-]
+NGINX = {"all-to-all", "x-broadcast", "x", "xz"}
+
+
+def marks(case: Case) -> list[pytest.MarkDecorator]:
+    """One system is started once for all of its clauses, so they are one worker's."""
+    one_worker = [pytest.mark.xdist_group(f"contract-{case.name}"), pytest.mark.takes(20)]
+    return [*one_worker, needs_nginx] if case.mode in NGINX else one_worker
+
+
+PARAMS = [pytest.param(case, id=case.name, marks=marks(case)) for case in CASES]
 
 
 @pytest.fixture(scope="module", params=PARAMS)
@@ -49,9 +55,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     case: Case = request.param
     if not case.kafka:
         return case
-    cluster: Any = request.getfixturevalue("kafka")
-    brokers = ("--bootstrap-servers", cluster.bootstrap_servers, "--topic-prefix", f"c{secrets.token_hex(3)}.")
-    return case._replace(options=(*case.options, *brokers))
+    return case._replace(options=(*case.options, *options_on(request.getfixturevalue("kafka"))))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from diem.links.client import Client, PartitionedClient, UpdatesClient
@@ -81,6 +81,16 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def _dial(url: str, *, slow: bool = False) -> AsyncIterator[ClientConnection]:
+    async with asyncio.timeout(PATIENCE_S):
+        while (connection := await _connected(url, slow=slow)) is None:
+            # Tests of one server come from one address, and dial more often than clients do.
+            await asyncio.sleep(1.0)
+    async with connection:
+        yield connection
+
+
+async def _connected(url: str, *, slow: bool) -> ClientConnection | None:
+    """A connection; None when the server has no room for another one of this address just now."""
     parts = urlsplit(url)
     sock = socket.socket()
     if slow:
@@ -88,10 +98,14 @@ async def _dial(url: str, *, slow: bool = False) -> AsyncIterator[ClientConnecti
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port))
     protocol = [Subprotocol("diem.v1.json")]
-    async with connect(
-        url, sock=sock, subprotocols=protocol, proxy=None, compression=None, ping_interval=None, max_queue=4
-    ) as connection:
-        yield connection
+    try:
+        return await connect(
+            url, sock=sock, subprotocols=protocol, proxy=None, compression=None, ping_interval=None, max_queue=4
+        )
+    except InvalidStatus as refused:
+        if refused.response.status_code != 429:
+            raise
+        return None
 
 
 class ModeUnderTest:

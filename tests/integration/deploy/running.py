@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from deploy import control
+from deploy.statedir import StateDir
 from tests.support.patience import PATIENCE_S
 
 DIEM = (sys.executable, "-m", "deploy")
@@ -43,7 +45,7 @@ async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S)
     while not condition():
         if loop.time() > last:
             raise TimeoutError
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 def alive(pid: int) -> bool:
@@ -98,12 +100,19 @@ class Running:
         return {entry["name"]: entry for entry in json.loads(out)["processes"]}
 
     async def until_status(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
-        """Wait until what the processes say fulfils `condition`."""
+        """Wait until what the processes say fulfils `condition`.
+
+        It asks as the command does, without a process for each time.
+        """
+        state = StateDir(self.cwd / ".diem")
         deadline = time.monotonic() + PATIENCE_S
-        while not condition(status := await self.status()):
+        while True:
+            answer = await control.ask(state, "status")
+            status = {entry["name"]: entry for entry in answer["processes"]}
+            if condition(status):
+                return status
             assert time.monotonic() < deadline, status
-            await asyncio.sleep(0.1)
-        return status
+            await asyncio.sleep(0.25)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import socket
 import subprocess
 from collections import Counter
@@ -14,8 +13,8 @@ import pytest
 from deploy.nginx import program
 from deploy.nginx.config import Plan, render
 from deploy.nginx.program import NoNginx
-from deploy.ports import OWN_RANGE, is_free
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
@@ -79,11 +78,6 @@ def unused(count: int) -> Iterator[list[int]]:
         yield [each.getsockname()[1] for each in sockets]
 
 
-def own_port() -> int:
-    """A free port that no outgoing connection takes meanwhile."""
-    return next(port for port in iter(lambda: random.choice(OWN_RANGE), 0) if is_free(port))
-
-
 class Nginx:
     def __init__(self, port: int, log: Path) -> None:
         self.port = port
@@ -114,7 +108,7 @@ def found() -> str:
 
 @contextlib.asynccontextmanager
 async def nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
-    directory, port, log = tmp_path / "state" / "nginx", own_port(), tmp_path / "nginx.log"
+    directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
     program.write(directory, render(Plan(directory, port, data, slots, workers=2, **differences)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
@@ -144,7 +138,7 @@ def field(head: str, name: str) -> list[str]:
 
 def test_nginx_accepts_the_configuration_with_every_slot(tmp_path: Path) -> None:
     directory = tmp_path / 'a "quoted" directory' / "nginx"
-    program.write(directory, render(Plan(directory, own_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
+    program.write(directory, render(Plan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
     tested = subprocess.run([*program.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stderr
     assert "warn" not in tested.stderr
@@ -208,7 +202,7 @@ async def connect_all(stack: contextlib.AsyncExitStack, front: Nginx, count: int
 
 
 async def test_server_that_comes_later_takes_its_share_of_clients_at_once(tmp_path: Path) -> None:
-    later = own_port()
+    later = free_port()
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(backend())
         front = await stack.enter_async_context(nginx(tmp_path, 1, later, first.port))

@@ -4,28 +4,22 @@ import pytest
 
 from deploy import up as module
 from deploy.launch import Misconfigured, NotStarted
-from deploy.ports import is_free, scattered
+from deploy.ports import OWN_RANGE
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Programs, assign_ports, compose, sizes, slots
 from deploy.up import Up
 from diem.process.lifecycle import Lifecycle
-
-
-class Lowest:
-    """Stands in for a random generator: the search begins where the range does."""
-
-    def choice(self, ports: range) -> int:
-        return ports[0]
+from diem.process.ports import PortReservations
 
 
 async def failure(tmp_path: Path, script: str) -> NotStarted:
     """Run `diem up` with children that do what a shell script says, until it gives up."""
     options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
     wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
-    ports = assign_ports(wanted, {}, scattered(Lowest()), is_free)  # type: ignore[arg-type]
     state = StateDir(tmp_path)
-    with state.held(), pytest.raises(NotStarted) as caught:
+    with state.held(), PortReservations() as reservations, pytest.raises(NotStarted) as caught:
+        ports = assign_ports(wanted, {}, lambda _default: OWN_RANGE.start, reservations.reserve)
         topology = compose(options, ports, Programs(("/bin/sh", "-c", script)))
         await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))
     assert state.read_processes() == {}

@@ -15,25 +15,25 @@ import pytest
 
 from diem.links.client import PartitionedClient
 from diem.protocol.traffic import Type
+from tests.integration.data.process import bulk
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.integration.deploy.visiting import NAME, Client, put
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
 from tests.unit.deploy.plans.recorded import MINUTES, events
 
-pytestmark = pytest.mark.usefixtures("kafka_program")
-
 MOVE_S = 3
 
 
-async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path) -> None:
-    options = ("--mode", "z-client", "--servers", "2", "--traffic", "off")
+@pytest.mark.takes(60)
+async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
+    options = (*on_kafka, "--partitions", "12", "--mode", "z-client", "--servers", "2", "--traffic", "off")
     quick = f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_S}"
     async with up(tmp_path, *options, "--set", quick) as running:
         await running.until_status(fine)
         async with subscribed(running) as client:
+            await publish(running, record(tmp_path / ".diem" / "traffic" / "in"))
             await client.sees(await put(running, 1))
-            record(tmp_path / ".diem" / "traffic" / "in")
             before = await homes(running)
             planned = json.loads(await said(tmp_path, "plan", "--window", f"{MINUTES}m", "--json"))
             assert planned["pays"], planned["why"]
@@ -84,8 +84,8 @@ async def test_loop_does_nothing_where_it_has_nothing_to_learn_from_and_says_so(
         assert await loop.wait() == 0
 
 
-def record(folder: Path) -> None:
-    """Traffic of clients of pairs of endpoints, and of some that have ours and another one."""
+def record(folder: Path) -> list[str]:
+    """Record clients of pairs of endpoints, and some that have ours and another one; return the names but ours."""
     recorded = events()
     life_begin = recorded[0].time
     ours: list[Any] = []
@@ -98,6 +98,17 @@ def record(folder: Path) -> None:
             ours.append(made._replace(client=client, connection=client))
     assert all(event.time < life_begin + MINUTE for event in ours)
     write(folder, "websocket-1-a-1.jsonl", [*recorded, *ours])
+    return sorted({name for event in (*recorded, *ours) for name in event.endpoints} - {NAME})
+
+
+async def publish(running: Running, names: list[str]) -> None:
+    """Store a dataset for each: what nobody has published is not moved."""
+    key = (running.cwd / ".diem" / "write.key").read_text().strip()
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        url = f"{running.described()['urls']['page']}v1/data"
+        body = bulk(dict.fromkeys(names, 1.0))
+        answer = await http.put(url, json=body, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 200, answer.text
 
 
 async def homes(running: Running) -> dict[str, list[int | None]]:

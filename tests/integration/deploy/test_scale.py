@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from deploy.ports import is_free
+from diem.process.ports import is_free
 from tests.integration.deploy.running import alive, diem, eventually, fine, report_of, up
 from tests.integration.deploy.visiting import children_of, clients, put, put_when_possible, scale
 from tests.support.nginx import needs_nginx

@@ -100,6 +100,15 @@ async def test_data_that_is_put_is_watched_and_the_name_need_not_be_there_before
         assert "422" in err
         assert "line 3" in err
 
+        code, out, _ = await diem("get", "/my/endpoint", "--csv", cwd=tmp_path)
+        assert (code, out.splitlines()[-1]) == (0, "2026-01-01T00:00:00Z,1")
+        code, out, _ = await diem("delete", "/my/endpoint", "--yes", cwd=tmp_path)
+        assert (code, out.startswith("/my/endpoint is gone as of version ")) == (0, True)
+        code, out, _ = await diem("get", "/my/endpoint", "--version", str(version), cwd=tmp_path)
+        assert (code, json.loads(out)["version"]) == (0, version)
+        code, _, err = await diem("get", "/my/endpoint", cwd=tmp_path)
+        assert (code, "/my/endpoint was not read (410)" in err) == (1, True)
+
 
 async def test_second_up_names_the_first(tmp_path: Path) -> None:
     async with up(tmp_path) as running:

@@ -44,6 +44,7 @@ async def test_everything_starts_takes_more_and_fewer_servers_and_stops_in_order
         assert not any("was killed" in line for line in running.output), running.output
 
 
+@pytest.mark.takes(25)
 async def test_whatever_is_killed_comes_back_and_what_was_written_meanwhile_arrives(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x", "--servers", "1") as running, clients(running, 1) as (client,):
         for value, name in enumerate(("bridge-1", "websocket-1", "kafka-1", "data")):
@@ -67,8 +68,12 @@ async def test_killed_diem_up_takes_everything_along_and_the_next_one_goes_on_wi
     async with up(tmp_path, "--mode", "x", "--servers", "1") as running, clients(running, 1) as (client,):
         # Everything was killed at once, maybe before the record was in Kafka: then it is written again, from the store.
         await client.sees(version)
+    code, _, err = await diem("up", "--mode", "x", "--free-ports", "--brokers", "3", cwd=tmp_path)
+    assert (code, err.count("\n")) == (2, 1), "the number of brokers cannot change under the data"
+    assert "is of one broker, not of 3 brokers" in err
 
 
+@pytest.mark.takes(25)
 async def test_three_brokers_outlive_the_loss_of_one(tmp_path: Path) -> None:
     async with (
         up(tmp_path, "--mode", "x", "--servers", "1", "--brokers", "3") as running,
@@ -80,14 +85,6 @@ async def test_three_brokers_outlive_the_loss_of_one(tmp_path: Path) -> None:
         os.kill(running.pids()["kafka-2"], signal.SIGKILL)
         version = await put(running, 2)
         await client.sees(version)
-
-
-async def test_number_of_brokers_cannot_change_under_the_data(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x", "--servers", "1"):
-        pass
-    code, _, err = await diem("up", "--mode", "x", "--free-ports", "--brokers", "3", cwd=tmp_path)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "is of one broker, not of 3 brokers" in err
 
 
 async def replaced(running: Running, name: str, before: int) -> None:

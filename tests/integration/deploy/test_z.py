@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from deploy.describe import with_children
-from deploy.kafka.program import Program
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
 from tests.integration.deploy.visiting import NAME, Client, clients, put, scale, visit
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
-
-pytestmark = pytest.mark.usefixtures("kafka_program")
 
 INSIDE = ["metadata", "bridge-1", "websocket-1", "proxy"]
 
@@ -45,9 +41,13 @@ async def stop(running: Running) -> None:
     assert not any("was killed" in line for line in running.output), running.output
 
 
-async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "z-client", "--servers", "1", "--clones", "2", "--max-servers", "2") as running:
-        names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-3", "websocket-1", "websocket-3"]
+async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(
+    tmp_path: Path, on_kafka: tuple[str, ...]
+) -> None:
+    async with up(
+        tmp_path, *on_kafka, "--mode", "z-client", "--servers", "1", "--clones", "2", "--max-servers", "2"
+    ) as running:
+        names = ["data", "metadata", "bridge-1", "bridge-3", "websocket-1", "websocket-3"]
         assert list(running.pids()) == names
         urls = running.described()["urls"]
         assert len(urls["websocket"]) == 2
@@ -62,9 +62,9 @@ async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(tmp_path
         await stop(running)
 
 
-async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough") as running:
-        names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
+async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
+    async with up(tmp_path, *on_kafka, "--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough") as running:
+        names = ["data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
         assert list(running.pids()) == names
         await running.until_status(fine)
         async with clients(running, 1) as (client,):
@@ -75,9 +75,11 @@ async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path) -
         await stop(running)
 
 
-async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pairs(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "z-composite", "--servers", "1") as running:
-        names = ["kafka-1", "data", "composite-1"]
+async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pairs(
+    tmp_path: Path, on_kafka: tuple[str, ...]
+) -> None:
+    async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
+        names = ["data", "composite-1"]
         assert list(await everything(running)) == [*names, *inside("composite-1")]
         async with clients(running, 1) as (client,):
             await client.sees(await put(running, 1))
@@ -91,12 +93,14 @@ async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pair
             await eventually(lambda: running.pids().get("composite-1") not in {None, *before})
             await running.until_status(lambda status: report_of(status, "composite-1").get("ready_pairs") == 2)
             await client.sees(await put(running, 3))
-            await eventually(lambda: sum(map(alive, before)) == 2)
+            await eventually(lambda: sum(map(alive, before)) == 1)
         await stop(running)
 
 
-async def test_killed_diem_up_takes_the_children_of_its_composite_along(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "z-composite", "--servers", "1") as running:
+async def test_killed_diem_up_takes_the_children_of_its_composite_along(
+    tmp_path: Path, on_kafka: tuple[str, ...]
+) -> None:
+    async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
         last = await pids(running)
         running.process.kill()
         await running.process.wait()
@@ -104,9 +108,9 @@ async def test_killed_diem_up_takes_the_children_of_its_composite_along(tmp_path
 
 
 @needs_nginx
-async def test_composites_are_clones_behind_nginx(tmp_path: Path, kafka_program: Program) -> None:
-    async with up(tmp_path, "--mode", "xz", "--servers", "1", "--clones", "2") as running:
-        names = ["kafka-1", "data", "nginx", "composite-1", "composite-2"]
+async def test_composites_are_clones_behind_nginx(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
+    async with up(tmp_path, *on_kafka, "--mode", "xz", "--servers", "1", "--clones", "2") as running:
+        names = ["data", "nginx", "composite-1", "composite-2"]
         assert list(running.pids()) == names
         await running.until_status(fine)
         async with clients(running, 2) as both:

@@ -361,6 +361,7 @@ async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_b
         gc.enable()
 
 
+@pytest.mark.takes(28)
 async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_once_the_topic_is_there(
     kafka_program: Any, kafka_options: KafkaOptions, tmp_path: Path
 ) -> None:

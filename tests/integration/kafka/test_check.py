@@ -20,8 +20,9 @@ from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
+from diem.kafka.topic_check import settings_in_force
 from diem.kafka.topic_specs import TopicSpec, specs, updates_spec
-from diem.kafka.topics import configurations, create, ensure
+from diem.kafka.topics import create, ensure
 from tests.support.patience import FACTOR
 
 ROOT = Path(__file__).parents[3]
@@ -189,10 +190,9 @@ async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOpt
         await create(options, TopicSpec(name, int(count), int(copies), config))
     async with connected(options) as client:
         cluster = await describe(client, *options.names.topics)
+        (in_force,) = await settings_in_force(client, *options.names.topics)
     assert [len(cluster.topics[each.name].partitions) for each in wanted] == [8, 1, 1]
-
     await ensure(replace(options, partitions=8))
-    in_force = await configurations(options, *options.names.topics)
     for each in wanted:
         assert {key: in_force[each.name][key] for key in each.config} == dict(each.config)
 

@@ -155,6 +155,7 @@ async def writer(topic: UpdatesTopic) -> AsyncIterator[Writer]:
     await writing.stop()
 
 
+@pytest.mark.takes(30)
 async def test_bridges_share_the_partitions_in_ranges_and_nothing_is_lost_or_repeated_while_they_come_and_go(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ async def test_a_reader_goes_on_where_it_was_in_the_first_assignment_and_later_o
             await until(lambda: first.server.offsets == expected)
 
 
+@pytest.mark.takes(25)
 async def test_a_bridge_stays_in_its_group_while_its_link_is_only_cut_and_leaves_when_it_stays_away(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
@@ -229,6 +231,7 @@ async def test_a_bridge_stays_in_its_group_while_its_link_is_only_cut_and_leaves
             await until(lambda: server.offsets[4][-1:] == [writer.written[4] - 1])
 
 
+@pytest.mark.takes(50)
 async def test_a_bridge_that_is_killed_and_back_at_once_moves_nobody(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:

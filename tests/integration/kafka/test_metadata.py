@@ -16,8 +16,7 @@ from websockets.typing import Subprotocol
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
 from diem.kafka.admin import administering
-from diem.kafka.assignment import read_assignment, read_group
-from diem.kafka.ending import end
+from diem.kafka.assignment import list_clones, read_assignment, read_group
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.options import KafkaOptions
 from diem.kafka.partition_map import ensure_map, write_map
@@ -172,23 +171,6 @@ async def test_without_kafka_it_goes_on_answering_and_says_that_it_is_not_live(
         await cluster.stop()
 
 
-async def test_a_coordinator_that_dies_is_found_again_on_another_broker(kafka_program: Program, tmp_path: Path) -> None:
-    async with LocalCluster(tmp_path / "kafka", brokers=3, prepare=lambda: kafka_program) as cluster:
-        options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="three.", partitions=PARTITIONS, replication=3)
-        await ensure_map(options, PARTITIONS)
-        async with members(options, 1) as [stays], serving(tmp_path, options) as running:
-            second = Member(options, 2)
-            await second.join()
-            await running.until_stable(2)
-            async with administering(options) as admin:
-                cluster.kill(await admin.find_coordinator(options.names.z_group(1)))
-            # Its stop may end with what it has cancelled itself: a fetch from the broker that is gone.
-            await end(second.leave)
-            await running.until_stable(1)
-            await running.until_status(lambda status: status["live"])
-            assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
-
-
 async def test_a_clone_is_chosen_once_and_kept(options: KafkaOptions, tmp_path: Path) -> None:
     async with (
         members(options, 1, 2, clone=1),
@@ -302,6 +284,7 @@ async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options
         await stable_in_kafka(options, 1)
         async with administering(options) as admin:
             found = await read_group(admin, options.names.z_group(1), options.names.updates)
+            assert await list_clones(admin, options.names) == {1}
         assert found.foreign == 1
         assert found.clone.members == {"b001": ours.server}
         assert set(found.clone.owners) == ours.partitions

@@ -102,6 +102,30 @@ async def test_a_plan_is_applied_and_taken_back(options: KafkaOptions, store: Me
         assert not map_.entries, "the hash has them again"
 
 
+async def test_names_that_nobody_has_published_leave_the_map(
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path
+) -> None:
+    invented = {
+        f"/invented/{number}": (partition_of(b"/invented/%d" % number, PARTITIONS) + 1) % PARTITIONS
+        for number in range(20)
+    }
+    plan = replace(rotated(), homes={**rotated().homes, **invented})
+    async with (
+        publishing(store, options) as publisher,
+        members(options, 1),
+        serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
+    ):
+        await running.until_stable(1)
+        await until(lambda: publisher.publishing)
+        await ask(running, "POST", "", encode(plan))
+        assert (await ask(running, "POST", f"/{plan.id}/apply")).json()["moves"] == 32
+        await done(running, plan, "applied")
+        map_ = await read_map(options)
+        assert map_ is not None
+        assert map_.entries.keys() == {name.encode() for name in NAMES}
+        assert await homes(options) == rotated().homes
+
+
 async def test_a_topic_gets_the_partitions_that_a_plan_needs(
     options: KafkaOptions, store: MemoryStore, tmp_path: Path
 ) -> None:

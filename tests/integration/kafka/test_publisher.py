@@ -8,6 +8,7 @@ import pytest
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from diem.kafka.admin import administering
 from diem.kafka.errors import WrongTopic
@@ -160,6 +161,13 @@ async def test_a_new_store_on_a_topic_with_records_is_warned_of(kafka_options: K
             await until(lambda: publisher.publishing and any("never published" in line["event"] for line in said))
 
 
+@pytest.fixture
+def _any_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong topic ends the process also where Kafka needs long for its first answer."""
+    monkeypatch.setattr(publisher_module, "REFUSE_WITHIN_S", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("_any_start")
 async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOptions) -> None:
     spec = updates_spec(kafka_options, 1)
     await create(kafka_options, replace(spec, config={**spec.config, "cleanup.policy": "compact,delete"}))
@@ -168,6 +176,56 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
             await Publisher(MemoryStore(), kafka_options).run()
 
 
+async def alter(options: KafkaOptions, **changes: str) -> None:
+    """Give the updates topic its settings anew, but for ``changes``, as its operator may while a publisher runs."""
+    config = {**updates_spec(options, 1).config, **{name.replace("_", "."): value for name, value in changes.items()}}
+    async with administering(options) as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.names.updates, config)])
+
+
+async def test_a_topic_that_is_altered_to_lose_updates_gets_none_until_it_is_put_right_and_then_all(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CHECK_EVERY_S", "LOOK_EVERY_S"):
+        monkeypatch.setattr(publication, name, 0.2)
+    monkeypatch.setattr(publisher_module, "CHECK_EVERY_S", 0.2)
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        await alter(kafka_options, cleanup_policy="compact,delete")
+        await until(lambda: "cleanup.policy is compact,delete" in (publisher.failure or ""))
+        written = publisher.status()["published"]
+        assert (publisher.status()["state"], publisher.publishing) == ("waiting", False)
+        store.put("/e/1", "/e/new")
+        publisher.changed()
+        await alter(kafka_options)
+        await until(lambda: publisher.publishing and publisher.lag == 0)
+        assert publisher.status()["published"] == written + 51
+        await until_log_is(store, kafka_options)
+
+
+@pytest.mark.usefixtures("_any_start")
+async def test_a_topic_that_was_altered_before_the_start_gets_everything_when_it_is_put_right(
+    kafka_options: KafkaOptions,
+) -> None:
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    async with publishing(store, kafka_options):
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
+    await alter(kafka_options, cleanup_policy="compact,delete")
+    with pytest.raises(WrongTopic, match=r"cleanup\.policy is compact,delete"):
+        async with asyncio.timeout(PATIENCE_S):
+            await Publisher(store, kafka_options).run()
+    assert store.cursor is not None
+    assert store.cursor.sequence == 0, "a mark may not speak for what the topic has lost"
+    await alter(kafka_options)
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.lag == 0)
+        assert publisher.status()["published"] == 50
+
+
+@pytest.mark.usefixtures("_any_start")
 async def test_another_number_of_partitions_than_configured_is_refused(kafka_options: KafkaOptions) -> None:
     await ensure(kafka_options)
     with pytest.raises(WrongTopic, match="4 partitions, 5 are configured"):
@@ -218,6 +276,7 @@ async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_opt
     assert done
 
 
+@pytest.mark.usefixtures("_any_start")
 @pytest.mark.parametrize(
     "change", [{"compression.type": "zstd"}, {"max.message.bytes": "1000"}], ids=["compression", "size"]
 )

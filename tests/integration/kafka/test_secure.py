@@ -137,6 +137,10 @@ class Bridge(Service):
             await asyncio.wait([reader])
 
 
+# One broker for all of them.
+pytestmark = pytest.mark.xdist_group("secure-kafka")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def secure(kafka_program: Program, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecureKafka]:
     """A broker with the users and the rights, without the topic."""

@@ -14,8 +14,9 @@ from diem.kafka.admin import administering
 from diem.kafka.connecting import connected
 from diem.kafka.metadata import describe
 from diem.kafka.options import KafkaOptions
+from diem.kafka.topic_check import settings_in_force
 from diem.kafka.topic_specs import TRAFFIC_CONFIG
-from diem.kafka.topics import configurations, ensure_traffic
+from diem.kafka.topics import ensure_traffic
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka import KafkaSink
@@ -57,8 +58,8 @@ async def test_the_topic_is_made_when_it_is_missing_and_taken_as_it_is(kafka_opt
     assert set(await in_topic(kafka_options, 2)) == {b"1", b"2"}
     async with connected(kafka_options) as client:
         assert len((await describe(client, name)).topics[name].partitions) == 12
-    in_force = (await configurations(kafka_options, name))[name]
-    assert {key: in_force[key] for key in TRAFFIC_CONFIG} == TRAFFIC_CONFIG
+        (in_force,) = await settings_in_force(client, name)
+    assert {key: in_force[name][key] for key in TRAFFIC_CONFIG} == TRAFFIC_CONFIG
     await written(replace(kafka_options, replication=3, partitions=7), [b"3"])
     assert len(await in_topic(kafka_options, 3)) == 3
 

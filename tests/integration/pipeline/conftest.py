@@ -1,6 +1,5 @@
 """One JVM for all tests that do not kill theirs."""
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
+from tests.support.required import unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +26,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         with spark_opened(options) as session:
             yield session
     except (NoJava, NoSpark, JarsUnavailable) as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"the run is the one that must have Spark: {error}")
-        pytest.skip(str(error))
+        unavailable("Spark", error)

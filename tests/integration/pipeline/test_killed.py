@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
+import pytest
 
 from diem.protocol.traffic import Type
 from metadata.jobs.logs import committed, data_files
@@ -63,6 +64,7 @@ class Pipeline:
         return True
 
 
+@pytest.mark.takes(60)
 def test_each_event_counts_once_after_the_jvm_was_killed_in_mid_batch_twice(tmp_path: Path) -> None:
     pipeline, life = Pipeline(tmp_path), Life("websocket-1", 0xA, BEGIN, BEGIN)
     for number in range(FILES):

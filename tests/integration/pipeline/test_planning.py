@@ -131,7 +131,7 @@ def test_statistics_planned_on_spark_are_as_events_planned_without(
     kept = Kept()
     folder = write(statistics(table(spark, arrivals), window, kept), window, tmp_path / "window")
     kept.free()
-    options = Options(servers=(2,), least_partitions=4, epsilon=0.3, hot_budget=0.0, reference=True)
+    options = Options(servers=(2,), least_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
     expected = plan(from_events((encode(event) for event, _ in arrivals), window), options, COSTS)
 
     found = plan_in(spark, folder, options, COSTS, None, blocks=2)

@@ -37,7 +37,9 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
         who = (event.client, event.connection, list(event.endpoints) or None) if is_client else (None, None, None)
         times = (None, None) if is_client else (moment(event.since), moment(event.until))
         common = (event.id, str(event.type), event.edge, event.boot, number(event.id), moment(event.time), moment(at))
-        rest = (updates, requests, None, None, None, "events", moment(event.time).date())
+        # Files of earlier releases have neither.
+        more = (list(event.unknown) or None, event.sharers if event.sharers > 1 else None)
+        rest = (updates, requests, *more, None, None, None, "events", moment(event.time).date())
         made.append((*common, *who, *times, *rest))
     return spark.createDataFrame(made, rows.SCHEMA)
 
@@ -79,6 +81,10 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
     # All that may go wrong did.
     summary = plain.statistics(arrivals, windows[0]).summary
     assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
+    named = {name for event, _ in arrivals for name in event.endpoints}
+    expected = plain.statistics(arrivals, windows[0])
+    assert named - {row.endpoint for row in expected.endpoints}
+    assert sum(row.clients for row in expected.sets) < summary.clients
     assert summary.twins == 1
     assert all_statistics(warehouse) == [
         warehouse.statistics / window.name for window in sorted(windows, key=lambda w: w.end)

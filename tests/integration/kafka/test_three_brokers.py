@@ -1,0 +1,125 @@
+"""One of three brokers hangs or dies, while the others lead what it led.
+
+A broker that hangs keeps its connections and answers nothing. Each test leaves all three running.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import Program
+from diem.kafka.admin import administering
+from diem.kafka.connecting import connected
+from diem.kafka.ending import end
+from diem.kafka.metadata import describe
+from diem.kafka.options import KafkaOptions
+from diem.kafka.partition_map import ensure_map
+from services.data.publisher import Publisher
+from tests.integration.kafka.test_cluster import consume, create, eventually, produce, where
+from tests.support.bridging import Heard, bridging, until
+from tests.support.membership import Member, members, serving
+from tests.support.published import MemoryStore, publishing
+
+# The brokers are started once, by the worker that runs all of these.
+pytestmark = [pytest.mark.xdist_group("three-brokers"), pytest.mark.takes(40)]
+PARTITIONS = 4
+NAMES = [f"/e/{number}" for number in range(40)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def three_brokers(
+    kafka_program: Program, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(tmp_path_factory.mktemp("kafka"), 3, prepare=lambda: kafka_program) as cluster:
+        yield cluster
+
+
+async def test_two_of_three_go_on_without_a_killed_one(three_brokers: LocalCluster) -> None:
+    servers = three_brokers.bootstrap_servers
+    await create(servers, replication=3)
+    await produce(servers, b"before")
+    victim = (await where(servers)).leader
+    killed = three_brokers.kill(victim)
+    assert not psutil.pid_exists(killed)
+
+    async def has_another_leader() -> bool:
+        return (await where(servers)).leader not in {victim, -1}
+
+    await eventually(has_another_leader)
+    await produce(servers, b"meanwhile")
+    await three_brokers.restart(victim)
+
+    async def is_complete() -> bool:
+        return len((await where(servers)).isr) == 3
+
+    await eventually(is_complete)
+    assert await consume(servers, 2) == [b"before", b"meanwhile"]
+
+
+async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
+    three_brokers: LocalCluster, tmp_path: Path
+) -> None:
+    servers = three_brokers.bootstrap_servers
+    options = KafkaOptions(servers, topic_prefix="three.", partitions=PARTITIONS, replication=3)
+    await ensure_map(options, PARTITIONS)
+    async with contextlib.AsyncExitStack() as stack:
+        [stays] = await stack.enter_async_context(members(options, 1))
+        running = await stack.enter_async_context(serving(tmp_path, options))
+        second = Member(options, 2)
+        await second.join()
+        await running.until_stable(2)
+        async with administering(options) as admin:
+            coordinator = await admin.find_coordinator(options.names.z_group(1))
+        three_brokers.kill(coordinator)
+        try:
+            # Its stop may end with what it has cancelled itself: a fetch from the broker that is gone.
+            await end(second.leave)
+            await running.until_stable(1)
+            await running.until_status(lambda status: status["live"])
+            assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
+        finally:
+            await three_brokers.restart(coordinator)
+
+
+async def leader_of_most(options: KafkaOptions) -> int:
+    async with connected(options) as client:
+        topic = (await describe(client, options.names.updates)).topics[options.names.updates]
+    leaders = [partition.leader for partition in topic.partitions.values()]
+    return max(set(leaders), key=leaders.count)
+
+
+async def test_updates_pass_by_a_broker_that_hangs(three_brokers: LocalCluster, tmp_path: Path) -> None:
+    where = KafkaOptions(three_brokers.bootstrap_servers, topic_prefix="h.", partitions=6, replication=3)
+    names = [f"/e/{n}" for n in range(60)]
+    store = MemoryStore()
+    store.put(*names)
+    async with publishing(store, where) as publisher, bridging(tmp_path, where, marks=True) as bridge:
+        server = Heard()
+        async with bridge.reading(server):
+            await until(lambda: server.state.caught_up and _all_told(server, store))
+            pid = three_brokers.pid(await leader_of_most(where))
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await _everything_passes(publisher, server, store, names)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            beats = len(server.beats)
+            await until(lambda: len(server.beats) > beats + 1)
+
+
+async def _everything_passes(publisher: Publisher, server: Heard, store: MemoryStore, names: list[str]) -> None:
+    for _ in range(2):
+        store.put(*names)
+        publisher.changed()
+        await until(lambda: publisher.lag == 0 and _all_told(server, store))
+
+
+def _all_told(server: Heard, store: MemoryStore) -> bool:
+    return {name: held.version for name, held in server.state.retained.items()} == store.versions

@@ -1,0 +1,138 @@
+"""Run all that must pass: static checks, tests of page and SDK, fuzzing, and pytest with several workers at once.
+
+``make test`` is this. What Kafka and Spark need is installed, once, beside the tests that need neither. Most tests wait
+for processes and clocks, so there are more workers than cores. The progress is pytest's own; what runs beside it writes
+to ``build/test``, and is shown when it fails. One summary ends the run.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+LOGS: Final = ROOT / "build" / "test"
+CORES: Final = os.cpu_count() or 1
+WORKERS: Final = 2 * CORES + 1
+"""Most tests wait now and then; with more workers, what waits takes more CPU time than it leaves to the others."""
+PYTEST: Final = (sys.executable, "-m", "pytest")
+FUZZ_OPTIONS: Final = "--strict-markers --strict-config --import-mode=importlib -ra"
+
+
+class Counts(NamedTuple):
+    """Tests of one part, by outcome."""
+
+    passed: int
+    failed: int
+    skipped: int
+
+
+class Part:
+    """One command of the run."""
+
+    def __init__(self, name: str, argv: Sequence[str], *, log: Path | None = None, report: Path | None = None) -> None:
+        self.name = name
+        self.log = log
+        self.report = report
+        self.exit_code = 0
+        self.wall_s = 0.0
+        self.cpu_s = 0.0
+        if report is not None:
+            report.unlink(missing_ok=True)
+        output: IO[bytes] | None = None if log is None else log.open("wb")
+        self._start = time.monotonic()
+        # Each of a thousand processes would compile all that it imports.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._process = subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output else None,
+        )
+        if output is not None:
+            output.close()
+
+    def wait(self) -> None:
+        """Block until the command has ended; then its exit code and its times are known."""
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self.exit_code = os.waitstatus_to_exitcode(status)
+        self._process.returncode = self.exit_code
+        self.wall_s = time.monotonic() - self._start
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of its JUnit report; a command without one counts as one test if it fails, else as none."""
+        if self.report is None or not self.report.exists():
+            return Counts(0, 1 if self.exit_code else 0, 0)
+        suites = list(ET.parse(self.report).getroot().iter("testsuite"))  # noqa: S314  # our own tools wrote it
+        total, failures, errors, skipped = (
+            sum(int(suite.get(name) or 0) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+        )
+        failed = failures + errors
+        if self.exit_code and not failed:
+            failed = 1
+        return Counts(max(0, total - failures - errors - skipped), failed, skipped)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run everything and print the summary; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument("--workers", type=int, default=WORKERS, help="pytest workers")
+    parser.add_argument("--only-pytest", action="store_true", help="nothing beside pytest")
+    parser.add_argument("pytest", nargs="*", default=["tests"], help="what pytest is given")
+    options = parser.parse_args(arguments)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    make = ("make", "--no-print-directory")
+    parts: list[Part] = []
+    with ThreadPoolExecutor() as pool:
+
+        def begin(part: Part) -> None:
+            parts.append(part)
+            pool.submit(part.wait)
+
+        installation = Part("installation", [*make, "-j2", "kafka", "spark"])
+        if not options.only_pytest:
+            report = LOGS / "client.xml"
+            client = [*make, "client-test", f"CLIENT_REPORT={report}"]
+            begin(Part("page and SDK", client, log=LOGS / "client.log", report=report))
+            report = LOGS / "fuzz.xml"
+            fuzz = [*PYTEST, "-o", f"addopts={FUZZ_OPTIONS}", f"--junitxml={report}", "tests/fuzz"]
+            begin(Part("fuzz", fuzz, log=LOGS / "fuzz.log", report=report))
+        installation.wait()
+        if installation.exit_code:
+            return installation.exit_code
+        if not options.only_pytest:
+            begin(Part("static checks", [*make, "check"], log=LOGS / "check.log"))
+        if not any((ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")):
+            # Else each worker would compile all modules, at the same time as the others.
+            collection = [*PYTEST, "--collect-only", "--quiet", *options.pytest]
+            Part("collection", collection, log=LOGS / "collection.log").wait()
+        report = LOGS / "pytest.xml"
+        workers = ["-n", str(options.workers), "--dist", "loadgroup", "--no-loadscope-reorder", f"--junitxml={report}"]
+        begin(Part("pytest", [*PYTEST, *workers, *options.pytest], report=report))
+    for part in parts:
+        if part.exit_code and part.log is not None:
+            print(f"\n{part.name} failed:\n{part.log.read_text(errors='replace')}")
+    print(f"\n{'':14} {'passed':>7} {'failed':>7} {'skipped':>7} {'wall s':>7} {'CPU s':>7}")
+    for part in parts:
+        passed, failed, skipped = part.counts
+        print(f"{part.name:14} {passed:7} {failed:7} {skipped:7} {part.wall_s:7.0f} {part.cpu_s:7.0f}")
+    total = Counts(*(sum(column) for column in zip(*(part.counts for part in parts), strict=True)))
+    cpu = sum(part.cpu_s for part in parts)
+    print(f"{time.monotonic() - start:.0f} s, {cpu:.0f} s of CPU on {CORES} cores")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

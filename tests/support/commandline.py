@@ -1,0 +1,32 @@
+"""The command line of whatever is run with ``python -m tests...``: ``--help`` explains, and a wrong word ends it."""
+
+import argparse
+from importlib.machinery import ModuleSpec
+from typing import Final
+
+_SHORTER: Final = "makes it short, to see that it works: its figures are not to be compared with others"
+
+
+def parser(
+    spec: ModuleSpec | None, description: str | None, *, report: str | None = None, quick: str | None = None
+) -> argparse.ArgumentParser:
+    """A parser for a module that is run; its options are added by the module.
+
+    Args:
+        spec: the module's ``__spec__``.
+        description: its docstring: what it does.
+        report: where what it has found is written.
+        quick: what ``QUICK=1`` in the environment changes, if anything; "" for the usual.
+    """
+    notes = []
+    if quick is not None:
+        notes.append(f"environment:\n  QUICK=1  {quick or _SHORTER}")
+    if report is not None:
+        notes.append(f"report:\n  {report}")
+    return argparse.ArgumentParser(
+        prog=f"python -m {spec.name.removesuffix('.__main__')}" if spec is not None else None,
+        description=(description or "").replace("``", "").strip(),
+        epilog="\n\n".join(notes),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )

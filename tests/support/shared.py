@@ -1,0 +1,139 @@
+"""What all workers of a test run share: one Kafka broker and one PostgreSQL server, each started at its first use.
+
+The main process of the run owns them. Its workers (pytest-xdist) ask it over a Unix socket, so that a worker that ends
+early takes nothing away from the others. A run without workers asks itself in the same way.
+"""
+
+import asyncio
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from deploy.kafka.cluster import LocalCluster
+from deploy.kafka.program import prepare
+from diem.errors import DiemError
+from tests.support import postgres
+from tests.support.patience import PATIENCE_S
+
+_ADDRESS = "diem_shared_services"
+"""Key of a worker's input under which it is given the socket's path."""
+
+
+class Unavailable(Exception):
+    """A service cannot be had on this machine."""
+
+
+class SharedServices:
+    """Owner of the services of one run; its one thread starts them, serves requests and stops them again."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="diem-tests-"))
+        self.address = str(self._directory / "socket")
+        self._starters: dict[str, Callable[[ExitStack, Path], dict[str, Any]]] = {
+            "kafka": _start_kafka,
+            "postgres": _start_postgres,
+        }
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.address)
+        self._listener.listen()
+        # Brokers end with the thread that started them, so it lives as long as the run.
+        self._thread = threading.Thread(target=self._serve, name="shared services", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop every service and remove its data; blocks until that is done."""
+        _ask(self.address, "")
+        self._thread.join()
+        self._listener.close()
+        shutil.rmtree(self._directory)
+
+    def _serve(self) -> None:
+        answers: dict[str, dict[str, Any]] = {}
+        with ExitStack() as running:
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    name = connection.recv(64).decode().strip()
+                    if not name:
+                        break
+                    if name not in answers:
+                        answers[name] = self._start(name, running)
+                    connection.sendall(orjson.dumps(answers[name]))
+
+    def _start(self, name: str, running: ExitStack) -> dict[str, Any]:
+        try:
+            return self._starters[name](running, self._directory / name)
+        except (DiemError, postgres.NoPostgres, OSError, RuntimeError) as error:
+            return {"error": str(error)}
+
+
+def _start_kafka(running: ExitStack, directory: Path) -> dict[str, Any]:
+    cluster = LocalCluster(directory, prepare=prepare)
+    _run(cluster.start())
+    running.callback(lambda: _run(cluster.stop()))
+    return {"bootstrap_servers": cluster.bootstrap_servers}
+
+
+def _start_postgres(running: ExitStack, _directory: Path) -> dict[str, Any]:
+    server = running.enter_context(postgres.running())
+    return {"directory": str(server.directory), "port": server.port}
+
+
+def _run(work: Coroutine[object, object, None]) -> None:
+    """Run on a loop of its own that is nobody's current loop: the tests' loops come and go with each test."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(work)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def _ask(address: str, name: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(2 * PATIENCE_S)
+        connection.connect(address)
+        connection.sendall(f"{name}\n".encode())
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        return answer
+
+
+class SharedServicesPlugin:
+    """Hooks that give each process of a run the address of its services."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self._services: SharedServices | None = None
+        if worker is None:
+            self._services = SharedServices()
+            self.address = self._services.address
+        else:
+            self.address = str(worker[_ADDRESS])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a new worker the address."""
+        node.workerinput[_ADDRESS] = self.address
+
+    def pytest_unconfigure(self) -> None:
+        """Stop the services with the process that owns them."""
+        if self._services is not None:
+            self._services.close()
+
+    def ask(self, name: str) -> dict[str, Any]:
+        """Return how to reach a service, which is started if it does not run yet. Raises ``Unavailable``."""
+        answer: dict[str, Any] = orjson.loads(_ask(self.address, name))
+        if "error" in answer:
+            raise Unavailable(answer["error"])
+        return answer

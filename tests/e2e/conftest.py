@@ -1,8 +1,16 @@
 """What every end-to-end test is given."""
 
 import time
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from tests.e2e import small_market
+from tests.e2e.small_market import write
+from tests.support.chromium import chromium
+from tests.support.running import Running, running
 
 AN_HOUR_S = 3600
 LONGEST_S = 60
@@ -15,3 +23,32 @@ def one_hour(request: pytest.FixtureRequest) -> None:
     left = AN_HOUR_S - time.time() % AN_HOUR_S
     if request.path.name.startswith("test_page_") and left < LONGEST_S:
         time.sleep(left)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_browser() -> AsyncIterator[Browser]:
+    """One browser for a module's tests."""
+    async with chromium() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(module_browser: Browser) -> AsyncIterator[Browser]:
+    """The module's browser, without pages."""
+    yield module_browser
+    for context in module_browser.contexts:
+        await context.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """One system for a module's tests."""
+    async with running(tmp_path_factory.mktemp("system")) as system:
+        yield system
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def market(module_system: Running) -> Running:
+    """The module's system, with the small market as it is at first."""
+    await write(module_system, *small_market.market())
+    return module_system

@@ -10,10 +10,15 @@ from playwright.async_api import Browser, Page, ViewportSize, expect
 from tests.e2e import small_market
 from tests.e2e.page import DASH, connected
 from tests.e2e.small_market import write
-from tests.support.chromium import chromium
 from tests.support.running import ROOT, Running, running
 
-pytestmark = pytest.mark.chromium
+# The browser and the system are started once, by the worker that runs all of these.
+pytestmark = [
+    pytest.mark.chromium,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page-accessibility"),
+    pytest.mark.takes(30),
+]
 
 AXE = ROOT / "client/node_modules/axe-core/axe.min.js"
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 360, "height": 740}}
@@ -54,25 +59,23 @@ async def see_everything(page: Page) -> None:
         await summary.click()
 
 
-async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(tmp_path: Path) -> None:
+async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, market: Running) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci in client/")
-    async with chromium() as browser, running(tmp_path) as system:
-        await write(system, *small_market.market())
-        for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")):
-            page = await open_page(browser, system, size, "dark" if scheme == "dark" else "light", "reduce")
-            await see_everything(page)
-            assert await violations(page) == [], (size, scheme)
-            wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-            assert not wide, "nothing but the matrix scrolls sideways"
-            await page.close()
+    for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")):
+        page = await open_page(browser, market, size, "dark" if scheme == "dark" else "light", "reduce")
+        await see_everything(page)
+        assert await violations(page) == [], (size, scheme)
+        wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide, "nothing but the matrix scrolls sideways"
+        await page.close()
 
 
-async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path) -> None:
+async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, browser: Browser) -> None:
     """What is stale is dimmed, and still has its contrast."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci in client/")
-    async with chromium() as browser, running(tmp_path) as system:
+    async with running(tmp_path) as system:
         await write(system, *small_market.market())
         for scheme in ("light", "dark"):
             page = await open_page(browser, system, "desktop", "dark" if scheme == "dark" else "light", "reduce")
@@ -87,13 +90,12 @@ async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path) -> N
             await page.close()
 
 
-async def test_an_unlabelled_button_would_be_found(tmp_path: Path) -> None:
+async def test_an_unlabelled_button_would_be_found(browser: Browser, market: Running) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci in client/")
-    async with chromium() as browser, running(tmp_path) as system:
-        page = await open_page(browser, system, "desktop", "light")
-        await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
-        assert any(found.startswith("button-name") for found in await violations(page))
+    page = await open_page(browser, market, "desktop", "light")
+    await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert any(found.startswith("button-name") for found in await violations(page))
 
 
 async def focused(page: Page) -> str:
@@ -102,45 +104,43 @@ async def focused(page: Page) -> str:
     return text
 
 
-async def test_the_keyboard_alone_reaches_and_moves_everything(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
-        await write(system, *small_market.market())
-        page = await open_page(browser, system, "desktop", "light")
-        await expect(page.get_by_test_id("price-view").locator(".low b")).to_have_text("80.00")
+async def test_the_keyboard_alone_reaches_and_moves_everything(browser: Browser, market: Running) -> None:
+    page = await open_page(browser, market, "desktop", "light")
+    await expect(page.get_by_test_id("price-view").locator(".low b")).to_have_text("80.00")
+    await page.keyboard.press("Tab")
+    assert await focused(page) == "skip"
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_test_id("price-view")).to_be_focused()
+    order = []
+    for _ in range(6):
         await page.keyboard.press("Tab")
-        assert await focused(page) == "skip"
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_test_id("price-view")).to_be_focused()
-        order = []
-        for _ in range(6):
-            await page.keyboard.press("Tab")
-            order.append(await page.evaluate("document.activeElement.id || document.activeElement.classList[0]"))
-        assert order[:5] == ["zone", "day-previous", "day-next", "day-today", "chart"]
+        order.append(await page.evaluate("document.activeElement.id || document.activeElement.classList[0]"))
+    assert order[:5] == ["zone", "day-previous", "day-next", "day-today", "chart"]
 
-        chart = page.get_by_test_id("price-chart")
-        await chart.focus()
-        await page.keyboard.press("Home")
-        await expect(chart).to_have_attribute("aria-valuetext", f"00:00{DASH}01:00: 80.00 €/MWh")
-        await page.keyboard.press("ArrowRight")
-        await expect(chart).to_have_attribute("aria-valuetext", f"01:00{DASH}02:00: 81.00 €/MWh")
-        await page.keyboard.press("Escape")
-        await expect(chart).to_have_attribute("aria-valuetext", re.compile("^from 80.00 to 103.00"))
+    chart = page.get_by_test_id("price-chart")
+    await chart.focus()
+    await page.keyboard.press("Home")
+    await expect(chart).to_have_attribute("aria-valuetext", f"00:00{DASH}01:00: 80.00 €/MWh")
+    await page.keyboard.press("ArrowRight")
+    await expect(chart).to_have_attribute("aria-valuetext", f"01:00{DASH}02:00: 81.00 €/MWh")
+    await page.keyboard.press("Escape")
+    await expect(chart).to_have_attribute("aria-valuetext", re.compile("^from 80.00 to 103.00"))
 
-        grid = page.get_by_test_id("flows-grid")
-        await grid.scroll_into_view_if_needed()
-        await expect(grid.locator('[data-from="BG"][data-to="GR"]')).to_have_text("+300")
-        assert await grid.locator('[tabindex="0"]').count() == 1, "one stop for Tab"
-        await grid.locator('[tabindex="0"]').focus()
-        await page.keyboard.press("ArrowRight")
-        cell = page.locator(":focus")
-        await expect(cell).to_have_attribute("aria-label", "Bulgaria sends 300 MW to Romania")
-        await page.keyboard.press("Home")
-        await page.keyboard.press("ArrowRight")
-        await page.keyboard.press("End")
-        await expect(cell).to_have_attribute("aria-label", "Bulgaria exports 600 MW net")
-        await page.keyboard.press("Control+End")
-        await expect(cell).to_have_attribute("aria-label", "Romania imports 300 MW net")
-        assert await grid.locator('[tabindex="0"]').count() == 1
+    grid = page.get_by_test_id("flows-grid")
+    await grid.scroll_into_view_if_needed()
+    await expect(grid.locator('[data-from="BG"][data-to="GR"]')).to_have_text("+300")
+    assert await grid.locator('[tabindex="0"]').count() == 1, "one stop for Tab"
+    await grid.locator('[tabindex="0"]').focus()
+    await page.keyboard.press("ArrowRight")
+    cell = page.locator(":focus")
+    await expect(cell).to_have_attribute("aria-label", "Bulgaria sends 300 MW to Romania")
+    await page.keyboard.press("Home")
+    await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("End")
+    await expect(cell).to_have_attribute("aria-label", "Bulgaria exports 600 MW net")
+    await page.keyboard.press("Control+End")
+    await expect(cell).to_have_attribute("aria-label", "Romania imports 300 MW net")
+    assert await grid.locator('[tabindex="0"]').count() == 1
 
 
 HIDDEN = """() => {
@@ -154,72 +154,66 @@ HIDDEN = """() => {
 }"""
 
 
-async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(tmp_path: Path) -> None:
+async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser: Browser, market: Running) -> None:
     """The links to the views stay at the top, and the matrix's zones at its left, while the rest scrolls."""
-    async with chromium() as browser, running(tmp_path) as system:
-        await write(system, *small_market.market())
-        for size in SIZES:
-            page = await open_page(browser, system, size, "light", "reduce")
-            await see_everything(page)
-            scrolled = 0.0
-            for key, presses in (("Tab", 45), ("Shift+Tab", 45)):
-                for _ in range(presses):
-                    await page.keyboard.press(key)
-                    assert await page.evaluate(HIDDEN) is None, (size, key)
-                    scrolled = max(scrolled, await page.evaluate("scrollY"))
-            assert scrolled > 500, "it went through the page"
-            await page.locator("[data-from][tabindex='0']").focus()
-            for key in ("Control+End", *["ArrowLeft"] * 4, "Control+End", *["ArrowUp"] * 4, "Home"):
+    for size in SIZES:
+        page = await open_page(browser, market, size, "light", "reduce")
+        await see_everything(page)
+        scrolled = 0.0
+        for key, presses in (("Tab", 45), ("Shift+Tab", 45)):
+            for _ in range(presses):
                 await page.keyboard.press(key)
                 assert await page.evaluate(HIDDEN) is None, (size, key)
-            await page.close()
+                scrolled = max(scrolled, await page.evaluate("scrollY"))
+        assert scrolled > 500, "it went through the page"
+        await page.locator("[data-from][tabindex='0']").focus()
+        for key in ("Control+End", *["ArrowLeft"] * 4, "Control+End", *["ArrowUp"] * 4, "Home"):
+            await page.keyboard.press(key)
+            assert await page.evaluate(HIDDEN) is None, (size, key)
+        await page.close()
 
 
-async def test_figures_are_words_apart_and_signs_have_words_and_a_picked_zone_is_said(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
-        await write(system, *small_market.market())
-        page = await open_page(browser, system, "desktop", "light")
-        price = page.get_by_test_id("price-view")
-        await expect(price.locator(".low b")).to_have_text("80.00")
-        await expect(price.locator(".summary")).to_match_aria_snapshot("""
-            - term: Low
-            - definition: 80.00 00:00
-            - term: Average
-            - definition: "91.50"
-            - term: High
-            - definition: 103.00 23:00
-        """)
-        chart = page.get_by_test_id("price-chart")
-        await chart.focus()
-        await page.keyboard.press("Home")
-        await page.keyboard.press("ArrowRight")
-        heard = (
-            "[...document.querySelectorAll('.delta > :not([aria-hidden])')].map((part) => part.textContent).join('')"
-        )
-        assert await page.evaluate(heard) == "up 1.00"
-        await page.get_by_role("button", name="BG Bulgaria").first.press("Enter")
-        await expect(page.locator(".day-said")).to_have_text("Bulgaria is shown")
+async def test_figures_are_words_apart_and_signs_have_words_and_a_picked_zone_is_said(
+    browser: Browser, market: Running
+) -> None:
+    page = await open_page(browser, market, "desktop", "light")
+    price = page.get_by_test_id("price-view")
+    await expect(price.locator(".low b")).to_have_text("80.00")
+    await expect(price.locator(".summary")).to_match_aria_snapshot("""
+        - term: Low
+        - definition: 80.00 00:00
+        - term: Average
+        - definition: "91.50"
+        - term: High
+        - definition: 103.00 23:00
+    """)
+    chart = page.get_by_test_id("price-chart")
+    await chart.focus()
+    await page.keyboard.press("Home")
+    await page.keyboard.press("ArrowRight")
+    heard = "[...document.querySelectorAll('.delta > :not([aria-hidden])')].map((part) => part.textContent).join('')"
+    assert await page.evaluate(heard) == "up 1.00"
+    await page.get_by_role("button", name="BG Bulgaria").first.press("Enter")
+    await expect(page.locator(".day-said")).to_have_text("Bulgaria is shown")
 
 
-async def test_updates_do_not_chatter(tmp_path: Path) -> None:
+async def test_updates_do_not_chatter(browser: Browser, market: Running) -> None:
     """Nothing that assistive technology reads out by itself changes when data does, also not the chart that is read."""
-    async with chromium() as browser, running(tmp_path) as system:
-        await write(system, *small_market.market())
-        page = await open_page(browser, system, "desktop", "light")
-        low = page.get_by_test_id("price-view").locator(".low b")
-        await expect(low).to_have_text("80.00")
-        await page.get_by_test_id("price-chart").focus()
-        await page.evaluate("""() => {
-            window.said = [];
-            const note = (records) => records.forEach(({ target }) => window.said.push(String(target.textContent)));
-            for (const live of document.querySelectorAll("[role=status], [aria-live]"))
-                new MutationObserver(note).observe(live, { childList: true, characterData: true, subtree: true });
-            new MutationObserver(note).observe(
-                document.activeElement, { attributeFilter: ["aria-valuetext", "aria-valuenow"] });
-        }""")
-        for base in (20, 30, 40):
-            await write(system, small_market.prices("GR", base), small_market.load("GR", 5000 + base))
-            await expect(low).to_have_text(f"{base}.00")
-        assert await page.evaluate("window.said") == []
-        await page.keyboard.press("End")
-        assert await page.evaluate("window.said.length") > 0, "a move is read"
+    page = await open_page(browser, market, "desktop", "light")
+    low = page.get_by_test_id("price-view").locator(".low b")
+    await expect(low).to_have_text("80.00")
+    await page.get_by_test_id("price-chart").focus()
+    await page.evaluate("""() => {
+        window.said = [];
+        const note = (records) => records.forEach(({ target }) => window.said.push(String(target.textContent)));
+        for (const live of document.querySelectorAll("[role=status], [aria-live]"))
+            new MutationObserver(note).observe(live, { childList: true, characterData: true, subtree: true });
+        new MutationObserver(note).observe(
+            document.activeElement, { attributeFilter: ["aria-valuetext", "aria-valuenow"] });
+    }""")
+    for base in (20, 30, 40):
+        await write(market, small_market.prices("GR", base), small_market.load("GR", 5000 + base))
+        await expect(low).to_have_text(f"{base}.00")
+    assert await page.evaluate("window.said") == []
+    await page.keyboard.press("End")
+    assert await page.evaluate("window.said.length") > 0, "a move is read"

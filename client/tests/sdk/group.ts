@@ -17,6 +17,8 @@ const url = (server: string): string => `ws://${server}.diem.test/ws`;
 interface Registered {
   readonly at: number;
   readonly visit: number;
+  /** Messages that the client had sent when it was told so. */
+  readonly sent: number;
 }
 
 /** What a server takes of a connection: 20 messages at once, 100 a minute. The address gets it back, as far as it is left. */
@@ -293,7 +295,7 @@ export class Group {
       else if (subscribed.size >= this.limit && !subscribed.has(name)) rejected[name] = { code: "limit", message: "" };
       else {
         const at = (this.#registrations += 1);
-        subscribed.set(name, { at, visit: visits[n] as number });
+        subscribed.set(name, { at, visit: visits[n] as number, sent: socket.sent.length });
         this.#registered.set(name, (this.#registered.get(name) ?? new Map<string, number>()).set(server, at));
         taken[name] = this.versions.get(name) || null;
       }
@@ -304,11 +306,12 @@ export class Group {
     for (const name of Object.keys(taken)) if ((this.versions.get(name) ?? 0) > (known[name] ?? 0)) this.#update(socket, name);
   }
 
-  #unsubscribe(server: Name, { socket, subscribed, announced }: Client, id: number, endpoints: readonly string[], visits: number[]): void {
+  #unsubscribe(server: Name, { socket, subscribed, announced, read }: Client, id: number, endpoints: readonly string[], visits: number[]): void {
     for (const [n, name] of endpoints.entries()) {
-      const { at, visit } = subscribed.get(name) ?? { at: 0, visit: -1 };
+      const { at, visit, sent } = subscribed.get(name) ?? { at: 0, visit: -1, sent: 0 };
       const later = [...(this.#registered.get(name) ?? [])].some(([other, when]) => other !== server && when > at);
-      if (visit === visits[n] && !later) this.faults.push(`${name} has left ${server}, and no other server had answered`);
+      // One that it did not know to be registered when it left is not kept for it.
+      if (visit === visits[n] && read > sent && !later) this.faults.push(`${name} has left ${server}, and no other server had answered`);
       subscribed.delete(name);
       announced.delete(name);
     }

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.statedir import NotUp, StateDir
@@ -19,15 +20,13 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Takes the request, returns the answer; raises `Refused`."""
 
 
+@dataclass(eq=False)
 class ControlFailed(DiemError):
     """The running `diem up` refused a command or did not answer."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    template = "the running diem did not do it: {reason}"
 
-    def __str__(self) -> str:
-        return f"the running diem did not do it: {self.reason}"
+    reason: str
 
 
 class Refused(DiemError):

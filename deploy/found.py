@@ -14,29 +14,24 @@ from diem.process.faults import ConfigurationError
 TIMEOUT_S: Final = 10.0
 
 
+@dataclass(eq=False)
 class BadUrl(ConfigurationError):
     """The URL of a Data Service is not one."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        super().__init__(url)
+    template = "--url is http(s)://host[:port], not {url!r}"
 
-    def __str__(self) -> str:
-        return f"--url is http(s)://host[:port], not {self.url!r}"
+    url: str
 
 
+@dataclass(eq=False)
 class Unreachable(DiemError):
     """The Data Service does not answer, or not like one."""
 
+    template = "the Data Service at {base} does not answer: {reason}"
     retriable = True
 
-    def __init__(self, base: str, reason: str) -> None:
-        self.base = base
-        self.reason = reason
-        super().__init__(base, reason)
-
-    def __str__(self) -> str:
-        return f"the Data Service at {self.base} does not answer: {self.reason}"
+    base: str
+    reason: str
 
 
 class Edges(NamedTuple):

@@ -1,5 +1,6 @@
 """`diem get` and `diem delete`: read an endpoint's data, and remove it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,19 @@ from diem.process.auth import SharedKey
 from diem.process.faults import ConfigurationError
 
 
+@dataclass(eq=False)
 class NotConfirmed(DiemError):
     """Whoever was asked does not want the endpoint deleted."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        super().__init__(endpoint)
+    template = "{endpoint} was not deleted"
 
-    def __str__(self) -> str:
-        return f"{self.endpoint} was not deleted"
+    endpoint: str
 
 
 class NobodyToAsk(ConfigurationError):
     """A deletion has to be confirmed, and there is no terminal."""
 
-    def __str__(self) -> str:
-        return "there is no terminal to ask at: confirm the deletion with --yes"
+    template = "there is no terminal to ask at: confirm the deletion with --yes"
 
 
 async def get(service: DataService, key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:

@@ -18,18 +18,18 @@ Fetch = Callable[[str, Path], Path]
 """Downloads the jar of a coordinate somewhere below an empty directory and returns where; raises `JarsUnavailable`."""
 
 
+@dataclass(eq=False)
 class JarsUnavailable(DiemError):
     """The jars are not in the cache and cannot be had now."""
 
     retriable = True
 
-    def __init__(self, reason: str, of: str = "", advice: str = "") -> None:
-        self.reason = reason
-        self.of = of
-        self.advice = advice
-        super().__init__(reason, of, advice)
+    reason: str
+    of: str = ""
+    advice: str = ""
 
     def __str__(self) -> str:
+        """Return the text."""
         of, advice = f" of {self.of}" if self.of else "", f"; {self.advice}" if self.advice else ""
         return f"the jars{of} are not available: {self.reason}{advice}"
 

@@ -1,5 +1,6 @@
 """A client of the Data Service's internal listener, for its API keys (docs/access.md section 3)."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,15 +14,13 @@ PATH: Final = "/v1/keys"
 WHO: Final = "the Data Service"
 
 
+@dataclass(eq=False)
 class BadInternalUrl(ConfigurationError):
     """What was given is not the URL of an internal listener."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        super().__init__(url)
+    template = "--data is http(s)://host:port of an internal listener, not {url!r}"
 
-    def __str__(self) -> str:
-        return f"--data is http(s)://host:port of an internal listener, not {self.url!r}"
+    url: str
 
 
 class KeyService:

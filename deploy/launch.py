@@ -4,23 +4,22 @@ import os
 import site
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 
 
+@dataclass(eq=False)
 class NotStarted(DiemError):
     """A process did not become ready."""
 
-    def __init__(self, name: str, reason: str, log: Path) -> None:
-        self.name = name
-        self.reason = reason
-        self.log = log
-        super().__init__(name, reason, log)
+    template = "{name} does not start: {reason} (see {log})"
 
-    def __str__(self) -> str:
-        return f"{self.name} does not start: {self.reason} (see {self.log})"
+    name: str
+    reason: str
+    log: Path
 
 
 class Misconfigured(NotStarted, ConfigurationError):

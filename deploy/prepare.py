@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from deploy.launch import command, guarded
 from deploy.topology import Mode, Options, Ports, Programs
@@ -11,15 +12,13 @@ Progress = Callable[[int, int], None]
 """Called with how many downloads are done and how many there are."""
 
 
+@dataclass(eq=False)
 class NotPrepared(ConfigurationError):
     """Something that the mode needs cannot be had; nothing was started."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    template = "{reason}"
 
-    def __str__(self) -> str:
-        return self.reason
+    reason: str
 
 
 def check(options: Options) -> None:

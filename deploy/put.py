@@ -1,6 +1,7 @@
 """`diem put`: stores a file as the data of an endpoint."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,33 +25,29 @@ class Upload(NamedTuple):
     declared: dict[str, str]
 
 
+@dataclass(eq=False)
 class UnusableFile(ConfigurationError):
     """The file cannot be read or is too large."""
 
-    def __init__(self, file: str, reason: str) -> None:
-        self.file = file
-        self.reason = reason
-        super().__init__(file, reason)
+    template = "{file}: {reason}"
 
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
+    file: str
+    reason: str
 
 
+@dataclass(eq=False)
 class Refused(DiemError):
     """The Data Service did not do what was asked; `status` is the HTTP status, `detail` what it says.
 
     `outcome` is what the endpoint was not: stored, read or deleted.
     """
 
-    def __init__(self, endpoint: str, outcome: str, status: int, detail: str) -> None:
-        self.endpoint = endpoint
-        self.outcome = outcome
-        self.status = status
-        self.detail = detail
-        super().__init__(endpoint, outcome, status, detail)
+    template = "{endpoint} was not {outcome} ({status}): {detail}"
 
-    def __str__(self) -> str:
-        return f"{self.endpoint} was not {self.outcome} ({self.status}): {self.detail}"
+    endpoint: str
+    outcome: str
+    status: int
+    detail: str
 
 
 def read(file: str) -> bytes:

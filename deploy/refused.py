@@ -1,21 +1,21 @@
 """What a service's internal listener answers when it does not do what was asked."""
 
+from dataclasses import dataclass
+
 import httpx
 
 from diem.errors import DiemError
 
 
+@dataclass(eq=False)
 class Refused(DiemError):
     """The service called `who` does not do it; `status` is the HTTP status, `detail` what it says."""
 
-    def __init__(self, who: str, status: int, detail: str) -> None:
-        self.who = who
-        self.status = status
-        self.detail = detail
-        super().__init__(who, status, detail)
+    template = "{who} refuses: {detail}"
 
-    def __str__(self) -> str:
-        return f"{self.who} refuses: {self.detail}"
+    who: str
+    status: int
+    detail: str
 
 
 def detail_of(reply: httpx.Response) -> str:

@@ -1,6 +1,7 @@
 """Starts one process by its name: the only place that knows where each process's settings and `main` are."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, NamedTuple, cast
 
@@ -15,14 +16,14 @@ _TOP_LEVEL: Final = frozenset({"bridge", "metadata", "proxy"})
 Main = Callable[[ProcessSettings, Lifecycle], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class UnknownProcess(ConfigurationError):
     """There is no process of this name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(name)
+    name: str
 
     def __str__(self) -> str:
+        """Return the text."""
         return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
 
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,40 +18,36 @@ MAX_SOCKET_PATH: Final = 100
 """Bytes; systems allow 104 to 108 with the terminating zero."""
 
 
+@dataclass(eq=False)
 class AlreadyUp(DiemError):
     """Another `diem up` holds the state directory."""
 
-    def __init__(self, path: Path, pid: int | None) -> None:
-        self.path = path
-        self.pid = pid
-        super().__init__(path, pid)
+    path: Path
+    pid: int | None
 
     def __str__(self) -> str:
+        """Return the text."""
         who = f" (process {self.pid})" if self.pid else ""
         return f"diem is already up in {self.path}{who}: stop it first, or choose another --state-dir"
 
 
+@dataclass(eq=False)
 class NotUp(DiemError):
     """No `diem up` runs in the state directory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        super().__init__(path)
+    template = "diem is not up in {path}: start it with `diem up`, or name its --state-dir"
 
-    def __str__(self) -> str:
-        return f"diem is not up in {self.path}: start it with `diem up`, or name its --state-dir"
+    path: Path
 
 
+@dataclass(eq=False)
 class BadStateDir(ConfigurationError):
     """The state directory cannot be used."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(path, reason)
+    template = "state directory {path}: {reason}"
 
-    def __str__(self) -> str:
-        return f"state directory {self.path}: {self.reason}"
+    path: Path
+    reason: str
 
 
 class StateDir:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,15 +15,15 @@ from diem.protocol.versions import iso
 Say = Callable[[str], None]
 
 
+@dataclass(eq=False)
 class Ended(DiemError):
     """The server closed the connection for good."""
 
-    def __init__(self, code: int | None, reason: str) -> None:
-        self.code = code
-        self.reason = reason
-        super().__init__(code, reason)
+    code: int | None
+    reason: str
 
     def __str__(self) -> str:
+        """Return the text."""
         return f"the server closed the connection ({self.code}{': ' if self.reason else ''}{self.reason})"
 
 

@@ -41,16 +41,14 @@ class Costs:
         return replace(self, delivery_us=self.link_delivery_us)
 
 
+@dataclass(eq=False)
 class BadCosts(DiemError):
     """A file of costs cannot be used."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(path, reason)
+    template = "{path} has no costs: {reason}; `make bench-cost` writes such a file"
 
-    def __str__(self) -> str:
-        return f"{self.path} has no costs: {self.reason}; `make bench-cost` writes such a file"
+    path: Path
+    reason: str
 
 
 DEFAULT: Final = Costs(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -25,16 +26,14 @@ Load = Callable[[str], int | None]
 """Clients of the server with this public URL; None when it does not say."""
 
 
+@dataclass(eq=False)
 class BadQuestion(DiemError):
     """What was asked cannot be answered; ``code`` is stable and for programs."""
 
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        self.code = code
-        self.reason = reason
-        super().__init__(code, reason)
+    template = "{reason}"
 
-    def __str__(self) -> str:
-        return self.reason
+    code: ErrorCode
+    reason: str
 
 
 class Question(NamedTuple):

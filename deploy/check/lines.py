@@ -1,6 +1,7 @@
 """What `diem topics --print` prints: Kafka's own tools' lines for people who may not create topics themselves."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from deploy.check.facts import INTERNAL
@@ -20,14 +21,14 @@ PRINCIPALS: Final[Mapping[str, str]] = {
 """Who does what, by role; the names are free."""
 
 
+@dataclass(eq=False)
 class UnknownRole(ConfigurationError):
     """A principal is given for a role that there is not."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        super().__init__(text)
+    text: str
 
     def __str__(self) -> str:
+        """Return the text."""
         return f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {self.text!r}"
 
 

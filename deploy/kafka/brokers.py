@@ -3,6 +3,7 @@
 import base64
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,16 +46,14 @@ _SETTINGS: Final = {
 }
 
 
+@dataclass(eq=False)
 class UnusableData(ConfigurationError):
     """A directory holds the data of another cluster than the one that is to be started."""
 
-    def __init__(self, directory: Path, reason: str) -> None:
-        self.directory = directory
-        self.reason = reason
-        super().__init__(directory, reason)
+    template = "the Kafka data in {directory} {reason}: choose another directory or remove it"
 
-    def __str__(self) -> str:
-        return f"the Kafka data in {self.directory} {self.reason}: choose another directory or remove it"
+    directory: Path
+    reason: str
 
 
 class BrokerPlan(NamedTuple):

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,17 +26,15 @@ STOPPED_WITHIN_S: Final = 20.0
 _POLL_S: Final = 0.05
 
 
+@dataclass(eq=False)
 class BrokerFailed(DiemError):
     """A broker ended, or did not get ready in time."""
 
-    def __init__(self, node: int, reason: str, log: Path) -> None:
-        self.node = node
-        self.reason = reason
-        self.log = log
-        super().__init__(node, reason, log)
+    template = "kafka-{node} does not run: {reason} (see {log})"
 
-    def __str__(self) -> str:
-        return f"kafka-{self.node} does not run: {self.reason} (see {self.log})"
+    node: int
+    reason: str
+    log: Path
 
 
 async def all_see_all(plans: Sequence[BrokerPlan]) -> bool:

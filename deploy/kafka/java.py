@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -16,14 +17,14 @@ _ANSWERS_WITHIN_S: Final = 30.0
 _VERSION: Final = re.compile(r'\bversion "(?:1\.)?(\d+)')
 
 
+@dataclass(eq=False)
 class NoJava(ConfigurationError):
     """There is no Java, or only one that is too old."""
 
-    def __init__(self, found: str | None = None) -> None:
-        self.found = found
-        super().__init__(found)
+    found: str | None = None
 
     def __str__(self) -> str:
+        """Return the text."""
         what = f"that on the PATH is {self.found}" if self.found else "there is none on the PATH"
         return (
             f"the local Kafka needs Java {OLDEST} or newer, and {what}: apt install openjdk-17-jre-headless, "

@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,16 +14,14 @@ PLACES: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebre
 MAX_OPEN_FILES: Final = 65_536
 
 
+@dataclass(eq=False)
 class NoNginx(ConfigurationError):
     """nginx, or what renders its configuration, is not installed."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        self.what = what
-        self.remedy = remedy
-        super().__init__(what, remedy)
+    template = "{what} is not installed, and this mode needs it: {remedy}, or use --mode single"
 
-    def __str__(self) -> str:
-        return f"{self.what} is not installed, and this mode needs it: {self.remedy}, or use --mode single"
+    what: str
+    remedy: str
 
 
 def find() -> str:

@@ -1,5 +1,6 @@
 """Which plan a command is about."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.plans.follow import APPLYING, ROLLING_BACK
@@ -14,14 +15,14 @@ class NoPlan(DiemError):
     """There is none to do this with."""
 
 
+@dataclass(eq=False)
 class Outdated(DiemError):
     """The map has changed since the plan was made."""
 
-    def __init__(self, plan: Status) -> None:
-        self.plan = plan
-        super().__init__(plan)
+    plan: Status
 
     def __str__(self) -> str:
+        """Return the text."""
         plan = self.plan
         return (
             f"{plan.id} was made for epoch {plan.epoch_of_plan} of the map, which is at {plan.epoch} now: "
@@ -29,16 +30,14 @@ class Outdated(DiemError):
         )
 
 
+@dataclass(eq=False)
 class BadPlanFile(ConfigurationError):
     """A file holds no plan."""
 
-    def __init__(self, file: Path, reason: str) -> None:
-        self.file = file
-        self.reason = reason
-        super().__init__(file, reason)
+    template = "{file}: {reason}"
 
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
+    file: Path
+    reason: str
 
 
 def is_file(plan: str) -> bool:

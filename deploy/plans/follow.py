@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from deploy.plans.service import Away, MetadataService, Status
@@ -30,14 +31,14 @@ APPLYING: Final = Way("apply", frozenset({"preparing", "moving", "retiring"}), "
 ROLLING_BACK: Final = Way("rollback", frozenset({"rolling_back"}), "rolled_back")
 
 
+@dataclass(eq=False)
 class Overtaken(DiemError):
     """Somebody else did something else meanwhile."""
 
-    def __init__(self, plan: Status) -> None:
-        self.plan = plan
-        super().__init__(plan)
+    plan: Status
 
     def __str__(self) -> str:
+        """Return the text."""
         now = self.plan.state.replace("_", " ")
         return f"somebody did something else meanwhile: {self.plan.id} is {now} at epoch {self.plan.epoch}"
 

@@ -4,6 +4,7 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,15 +13,13 @@ from deploy.statedir import BadStateDir
 from diem.errors import DiemError
 
 
+@dataclass(eq=False)
 class AlreadyPlanning(DiemError):
     """Another `diem autoplan` runs for the same state directory."""
 
-    def __init__(self, lock: Path) -> None:
-        self.lock = lock
-        super().__init__(lock)
+    template = "another `diem autoplan` runs here (it holds {lock})"
 
-    def __str__(self) -> str:
-        return f"another `diem autoplan` runs here (it holds {self.lock})"
+    lock: Path
 
 
 class Journal:

@@ -20,15 +20,13 @@ HOUR_MS: Final = 3_600_000
 _NEEDED: Final = ("numpy", "scipy")
 
 
+@dataclass(eq=False)
 class NoPlanner(ConfigurationError):
     """What computes plans is not installed."""
 
-    def __init__(self, missing: str) -> None:
-        self.missing = missing
-        super().__init__(missing)
+    template = "plans need {missing}, which is not installed: `make spark` installs what they need"
 
-    def __str__(self) -> str:
-        return f"plans need {self.missing}, which is not installed: `make spark` installs what they need"
+    missing: str
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,8 @@ class Impossible(DiemError):
 class NoServers(DiemError):
     """No server is in any group, and nobody said how many there are to be."""
 
+    template = "no server is there now, to plan for: name --servers"
     retriable = True
-
-    def __str__(self) -> str:
-        return "no server is there now, to plan for: name --servers"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`diem plan` in its parts: what was found, what is made of it, and what is said of that."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,14 @@ if TYPE_CHECKING:
     from deploy.plans.made import Made
 
 
+@dataclass(eq=False)
 class NotWritten(ConfigurationError):
     """The file of a plan cannot be written."""
 
-    def __init__(self, file: Path, reason: str) -> None:
-        self.file = file
-        self.reason = reason
-        super().__init__(file, reason)
+    template = "{file} cannot be written: {reason}"
 
-    def __str__(self) -> str:
-        return f"{self.file} cannot be written: {self.reason}"
+    file: Path
+    reason: str
 
 
 class Planning:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,29 +23,26 @@ NEEDED_MS: Final = HISTORY_MS + DAY_MS
 an event is in a file within a day."""
 
 
+@dataclass(eq=False)
 class NothingLearnt(DiemError):
     """There is no traffic to learn from, or nobody looked at anything in it."""
 
+    template = "there is nothing to learn from in {folder}: {why}"
     retriable = True
 
-    def __init__(self, folder: Path, why: str) -> None:
-        self.folder = folder
-        self.why = why
-        super().__init__(folder, why)
-
-    def __str__(self) -> str:
-        return f"there is nothing to learn from in {self.folder}: {self.why}"
+    folder: Path
+    why: str
 
 
+@dataclass(eq=False)
 class TooMuch(ConfigurationError):
     """There are too many files to read them without Spark."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder = folder
-        self.size = size
-        super().__init__(folder, size)
+    folder: Path
+    size: int
 
     def __str__(self) -> str:
+        """Return the text."""
         return (
             f"{self.folder} has {self.size >> 20} MiB, too much without Spark: `diem pipeline run`, "
             "then plan from its statistics"

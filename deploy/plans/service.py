@@ -1,6 +1,7 @@
 """A client of the metadata service's internal listener: the partition map, and plans (docs/protocol.md section 4)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -16,16 +17,16 @@ CONNECT_S: Final = 3.0
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
+@dataclass(eq=False)
 class Away(DiemError):
     """No metadata service answers, or none can do it now."""
 
     retriable = True
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    reason: str
 
     def __str__(self) -> str:
+        """Return the text."""
         return f"{WHO} does not answer: {self.reason}"
 
 

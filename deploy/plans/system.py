@@ -16,53 +16,45 @@ from diem.protocol.partition_map import Phase
 SHARED: Final = ProxyMode.SHARED
 
 
+@dataclass(eq=False)
 class NoPartitions(DiemError):
     """What runs has no partitions to plan."""
 
-    def __init__(self, mode: str) -> None:
-        self.mode = mode
-        super().__init__(mode)
+    mode: str
 
     def __str__(self) -> str:
+        """Return the text."""
         modes = ", ".join(mode for mode in Mode if mode.partitioned)
         return f"there is no metadata service: mode {self.mode} has no partitions (those that have: {modes})"
 
 
+@dataclass(eq=False)
 class NotFound(DiemError):
     """The metadata service of a partitioned mode does not run now."""
 
+    template = "no metadata service runs in this {mode} now: `diem status` shows what does"
     retriable = True
 
-    def __init__(self, mode: str) -> None:
-        self.mode = mode
-        super().__init__(mode)
-
-    def __str__(self) -> str:
-        return f"no metadata service runs in this {self.mode} now: `diem status` shows what does"
+    mode: str
 
 
+@dataclass(eq=False)
 class BadMetadataUrl(ConfigurationError):
     """What was given is not the URL of an internal listener."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        super().__init__(url)
+    template = "--metadata is http(s)://host:port of an internal listener, not {url!r}"
 
-    def __str__(self) -> str:
-        return f"--metadata is http(s)://host:port of an internal listener, not {self.url!r}"
+    url: str
 
 
+@dataclass(eq=False)
 class Moving(DiemError):
     """Endpoints are on their way: what is there now is not what will be."""
 
+    template = "endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over"
     retriable = True
 
-    def __init__(self, phase: str) -> None:
-        self.phase = phase
-        super().__init__(phase)
-
-    def __str__(self) -> str:
-        return f"endpoints are moving ({self.phase}): `diem apply` shows how far that is; plan when it is over"
+    phase: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,21 @@
 """What can be wrong with Kafka: it is away, or its topics are not as they must be."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 
 
+@dataclass(eq=False)
 class KafkaUnavailable(DiemError):
     """The cluster does not answer, or cannot do now what was asked."""
 
+    template = "Kafka at {bootstrap_servers}: {reason}"
     retriable = True
 
-    def __init__(self, bootstrap_servers: str, reason: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self.reason = reason
-        super().__init__(bootstrap_servers, reason)
-
-    def __str__(self) -> str:
-        return f"Kafka at {self.bootstrap_servers}: {self.reason}"
+    bootstrap_servers: str
+    reason: str
 
 
 class WrongTopic(ConfigurationError):

@@ -7,6 +7,7 @@ import pwd
 import secrets
 import stat
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,16 +18,14 @@ MIN_CHARACTERS: Final = 16
 MAX_CHARACTERS: Final = 4096
 
 
+@dataclass(eq=False)
 class BadKeyFile(ConfigurationError):
     """A key file is missing, is open to others, or holds no key."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(path, reason)
+    template = "key file {path}: {reason}"
 
-    def __str__(self) -> str:
-        return f"key file {self.path}: {self.reason}"
+    path: Path
+    reason: str
 
 
 def foreign_owner(status: os.stat_result) -> str | None:

@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,43 +18,36 @@ MAX_HOPS: Final = 32
 """Entries of X-Forwarded-For that are looked at; no real chain of proxies is longer."""
 
 
+@dataclass(eq=False)
 class RefusedBind(ConfigurationError):
     """A listener would be open to the network without anything that says who may use it."""
 
-    def __init__(self, host: str, what: str) -> None:
-        self.host = host
-        self.what = what
-        super().__init__(host, what)
+    template = "{what} would listen on {host} for anybody: configure keys or tokens, or bind 127.0.0.1"
 
-    def __str__(self) -> str:
-        return f"{self.what} would listen on {self.host} for anybody: configure keys or tokens, or bind 127.0.0.1"
+    host: str
+    what: str
 
 
+@dataclass(eq=False)
 class BindFailed(ConfigurationError):
     """The operating system does not let this process listen on an address; `reason` says why."""
 
-    def __init__(self, host: str, port: int, reason: str) -> None:
-        self.host = host
-        self.port = port
-        self.reason = reason
-        super().__init__(host, port, reason)
+    template = "cannot listen on {host}:{port}: {reason}"
 
-    def __str__(self) -> str:
-        return f"cannot listen on {self.host}:{self.port}: {self.reason}"
+    host: str
+    port: int
+    reason: str
 
 
+@dataclass(eq=False)
 class PortTaken(DiemError):
     """Another process listens on the port; it may go away, so the attempt may be repeated."""
 
+    template = "port {port} on {host} is taken by another process"
     retriable = True
 
-    def __init__(self, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
-        super().__init__(host, port)
-
-    def __str__(self) -> str:
-        return f"port {self.port} on {self.host} is taken by another process"
+    host: str
+    port: int
 
 
 def is_loopback(address: str) -> bool:

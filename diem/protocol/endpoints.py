@@ -1,6 +1,7 @@
 """Endpoint names: the one rule (docs/protocol.md section 1), checked once at the edge and compared as bytes after."""
 
 import re
+from dataclasses import dataclass
 
 from diem.errors import DiemError
 
@@ -10,13 +11,12 @@ MAX_BYTES = 256
 _NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
 
 
+@dataclass(eq=False)
 class BadName(DiemError):
     """A string that is not an endpoint name."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         """One line that names the string, cut to a readable length, and says what is wrong with it."""

@@ -18,18 +18,15 @@ MAX_VERSION: Final = 2**53 - 1
 """Versions and ids are numbers that every JSON reader keeps exact (RFC 8259 section 6)."""
 
 
+@dataclass(eq=False)
 class MessageError(DiemError):
     """A client message that is answered with an ``error`` frame."""
 
-    def __init__(self, code: ErrorCode, message: str, request_id: int | None = None) -> None:
-        super().__init__(code, message, request_id)
-        self.code = code
-        self.message = message
-        self.request_id = request_id
+    template = "{code}: {message}"
 
-    def __str__(self) -> str:
-        """The code and the explanation."""
-        return f"{self.code}: {self.message}"
+    code: ErrorCode
+    message: str
+    request_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,28 +28,26 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%
 """
 
 
+@dataclass(eq=False)
 class NoSpark(ConfigurationError):
     """What Spark needs is not installed."""
 
-    def __init__(self, missing: str) -> None:
-        self.missing = missing
-        super().__init__(missing)
+    template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
 
-    def __str__(self) -> str:
-        return f"the pipeline runs on Spark, and {self.missing}: `make spark` installs what it needs"
+    missing: str
 
 
+@dataclass(eq=False)
 class SparkFailed(DiemError):
     """The JVM did not start, died, or could not do it."""
 
     retriable = True
 
-    def __init__(self, what: str, log: Path | None = None) -> None:
-        self.what = what
-        self.log = log
-        super().__init__(what, log)
+    what: str
+    log: Path | None = None
 
     def __str__(self) -> str:
+        """Return the text."""
         return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,21 +19,18 @@ from metadata.jobs.sources import KafkaSource
 _WITHIN_S: Final = 15.0
 
 
+@dataclass(eq=False)
 class NoTopic(DiemError):
     """Nothing records traffic in this cluster."""
 
+    template = (
+        "there is no topic {topic} at {servers}: it is made when a server first records "
+        "traffic there (traffic in files: --source files)"
+    )
     retriable = True
 
-    def __init__(self, topic: str, servers: str) -> None:
-        self.topic = topic
-        self.servers = servers
-        super().__init__(topic, servers)
-
-    def __str__(self) -> str:
-        return (
-            f"there is no topic {self.topic} at {self.servers}: it is made when a server first records traffic there "
-            "(traffic in files: --source files)"
-        )
+    topic: str
+    servers: str
 
 
 async def kafka_source(options: KafkaOptions) -> KafkaSource:

@@ -14,17 +14,14 @@ EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 
 
+@dataclass(eq=False)
 class Busy(DiemError):
     """Another pipeline reads the same source into the same warehouse."""
 
+    template = "another `diem pipeline run` reads {source}: stop it first, or read nothing with --source none"
     retriable = True
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-        super().__init__(source)
-
-    def __str__(self) -> str:
-        return f"another `diem pipeline run` reads {self.source}: stop it first, or read nothing with --source none"
+    source: str
 
 
 @dataclass(frozen=True, slots=True)

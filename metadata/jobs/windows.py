@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,33 +30,24 @@ ORDERS: Final = {
 """Of the rows of each table, which is one file; weights descend."""
 
 
+@dataclass(eq=False)
 class NoTraffic(DiemError):
     """There are no events to compute statistics of."""
 
+    template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
     retriable = True
 
-    def __init__(self, warehouse: Path) -> None:
-        self.warehouse = warehouse
-        super().__init__(warehouse)
-
-    def __str__(self) -> str:
-        return (
-            f"no event has been recorded yet in {self.warehouse}: start `diem up` with traffic recorded, then read it"
-        )
+    warehouse: Path
 
 
+@dataclass(eq=False)
 class BadStatistics(ConfigurationError):
     """A folder of statistics is not complete."""
 
-    def __init__(self, folder: Path, reason: str) -> None:
-        self.folder = folder
-        self.reason = reason
-        super().__init__(folder, reason)
+    template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them anew"
 
-    def __str__(self) -> str:
-        return (
-            f"the statistics in {self.folder} cannot be used ({self.reason}): remove the folder, and compute them anew"
-        )
+    folder: Path
+    reason: str
 
 
 def last_window(spark: "SparkSession", warehouse: Warehouse, span_ms: int) -> Window:

@@ -1,5 +1,7 @@
 """What no placement can do better than, and which endpoint stands in the way of the load bound."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from diem.errors import DiemError
@@ -9,17 +11,15 @@ from metadata.placement.blocks import Floats
 from metadata.placement.objective import load_of_parts
 
 
+@dataclass(eq=False)
 class Infeasible(DiemError):
     """No placement was found that keeps the load bound. ``epsilon`` is the one that could have been kept."""
 
-    def __init__(self, endpoint: str, reason: str, epsilon: float) -> None:
-        self.endpoint = endpoint
-        self.reason = reason
-        self.epsilon = epsilon
-        super().__init__(endpoint, reason, epsilon)
+    template = "{endpoint} {reason}; the bound can be kept from epsilon = {epsilon:.3f} on"
 
-    def __str__(self) -> str:
-        return f"{self.endpoint} {self.reason}; the bound can be kept from epsilon = {self.epsilon:.3f} on"
+    endpoint: str
+    reason: str
+    epsilon: float
 
 
 def least_load(load: Floats, k: int) -> float:

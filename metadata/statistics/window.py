@@ -13,15 +13,13 @@ _LATEST: Final = 253_370_764_800_000
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+@dataclass(eq=False)
 class BadWindow(ConfigurationError):
     """What was given is no window."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    template = "{reason}"
 
-    def __str__(self) -> str:
-        return self.reason
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

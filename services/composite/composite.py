@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -23,15 +24,13 @@ def launch(child: Child) -> tuple[str, ...]:
     return (sys.executable, "-m", "services.composite.child", child.process)
 
 
+@dataclass(eq=False)
 class ChildFailed(ConfigurationError):
     """A child cannot run with its configuration; it has said why."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(name)
+    template = "{name} cannot be started"
 
-    def __str__(self) -> str:
-        return f"{self.name} cannot be started"
+    name: str
 
 
 class Composite:

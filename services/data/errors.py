@@ -1,5 +1,7 @@
 """The errors of the Data Service. Each knows what is wrong; the HTTP edge alone knows statuses (api/problems.py)."""
 
+from dataclasses import dataclass
+
 from diem.errors import DiemError
 
 
@@ -8,12 +10,10 @@ class DataError(DiemError):
 
     code = "error"
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return self.detail
+    @property
+    def detail(self) -> str:
+        """The text, as a field of a problem document."""
+        return str(self)
 
 
 class Malformed(DataError):
@@ -28,15 +28,18 @@ class TooLarge(DataError):
     code = "too_large"
 
 
+@dataclass(eq=False)
 class Invalid(DataError):
     """A body that can be read but is not a dataset; ``where`` is a JSON path or a line of the CSV text."""
 
     code = "invalid_dataset"
 
-    def __init__(self, detail: str, where: str = "") -> None:
-        super().__init__(f"{where}: {detail}" if where else detail)
-        self.reason = detail
-        self.where = where
+    reason: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        """Return the place, if it is known, and the reason."""
+        return f"{self.where}: {self.reason}" if self.where else self.reason
 
 
 class WrongUnit(Invalid):
@@ -51,47 +54,47 @@ class KeyReused(DataError):
     code = "idempotency_key_reused"
 
 
+@dataclass(eq=False)
 class Owned(DataError):
     """A write through the API to an endpoint that belongs to a source."""
 
+    template = "{endpoint} is kept by the source {source!r} and cannot be written through the API"
     code = "owned_by_source"
 
-    def __init__(self, endpoint: str, source: str) -> None:
-        super().__init__(f"{endpoint} is kept by the source {source!r} and cannot be written through the API")
-        self.endpoint = endpoint
-        self.source = source
+    endpoint: str
+    source: str
 
 
+@dataclass(eq=False)
 class Unknown(DataError):
     """An endpoint that never existed."""
 
+    template = "there is no endpoint {endpoint}"
     code = "unknown_endpoint"
 
-    def __init__(self, endpoint: str) -> None:
-        super().__init__(f"there is no endpoint {endpoint}")
-        self.endpoint = endpoint
+    endpoint: str
 
 
+@dataclass(eq=False)
 class Gone(DataError):
     """An endpoint that was deleted, with the version of its deletion."""
 
+    template = "{endpoint} was deleted"
     code = "gone"
 
-    def __init__(self, endpoint: str, version: int) -> None:
-        super().__init__(f"{endpoint} was deleted")
-        self.endpoint = endpoint
-        self.version = version
+    endpoint: str
+    version: int
 
 
+@dataclass(eq=False)
 class NotKept(DataError):
     """A version that an endpoint never had, or that is no longer kept."""
 
+    template = "version {version} of {endpoint} is not kept"
     code = "version_not_kept"
 
-    def __init__(self, endpoint: str, version: int) -> None:
-        super().__init__(f"version {version} of {endpoint} is not kept")
-        self.endpoint = endpoint
-        self.version = version
+    endpoint: str
+    version: int
 
 
 class TooManyEndpoints(DataError):
@@ -100,15 +103,16 @@ class TooManyEndpoints(DataError):
     code = "too_many_endpoints"
 
 
+@dataclass(eq=False)
 class Unavailable(DataError):
     """The store cannot commit now (full disk, locked database) or has too much to do; nothing was changed."""
 
+    template = "{reason}"
     code = "store_unavailable"
     retriable = True
 
-    def __init__(self, detail: str, retry_after_s: int = 1) -> None:
-        super().__init__(detail)
-        self.retry_after_s = retry_after_s
+    reason: str
+    retry_after_s: int = 1
 
 
 class StoreInUse(DataError):
@@ -117,10 +121,11 @@ class StoreInUse(DataError):
     code = "store_in_use"
 
 
+@dataclass(eq=False)
 class StoreReplaced(StoreInUse):
     """The database was put back, or another one put in its place, under the process that has it open."""
 
+    template = "{reason}: it was replaced while it was in use"
     code = "store_replaced"
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(f"{detail}: it was replaced while it was in use")
+    reason: str

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,18 +18,15 @@ from diem.process.listeners import is_loopback
 TIMEOUT_S: Final = 5.0
 
 
+@dataclass(eq=False)
 class NotLocated(DiemError):
     """The metadata service gave no answer; ``retry_after`` is what it asked for, in seconds."""
 
+    template = "the metadata service does not answer: {reason}"
     retriable = True
 
-    def __init__(self, reason: str, retry_after: float = 0.0) -> None:
-        self.reason = reason
-        self.retry_after = retry_after
-        super().__init__(reason)
-
-    def __str__(self) -> str:
-        return f"the metadata service does not answer: {self.reason}"
+    reason: str
+    retry_after: float = 0.0
 
 
 def believe(url: object, home: str, hosts: frozenset[str]) -> str | None:

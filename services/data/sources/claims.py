@@ -1,22 +1,21 @@
 """Who keeps which endpoint: refuses two sources for one, and answers whose an endpoint is."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from diem.process.faults import ConfigurationError
 from services.data.sources.source import Claim, Source
 
 
+@dataclass(eq=False)
 class ClaimedTwice(ConfigurationError):
     """Two sources would overwrite each other's data."""
 
-    def __init__(self, endpoint: str, first: str, second: str) -> None:
-        super().__init__(endpoint, first, second)
-        self.endpoint = endpoint
-        self.first = first
-        self.second = second
+    template = "the endpoint {endpoint} is claimed by two sources: {first!r} and {second!r}"
 
-    def __str__(self) -> str:
-        return f"the endpoint {self.endpoint} is claimed by two sources: {self.first!r} and {self.second!r}"
+    endpoint: str
+    first: str
+    second: str
 
 
 class Claims:

@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -26,14 +27,15 @@ _ENDS: Final = frozenset({"content-length", "transfer-encoding"})
 """Without both, a body ends where the connection does (RFC 9112 section 6.3)."""
 
 
+@dataclass(eq=False)
 class PollFailed(DataError):
     """One poll brought nothing that can be used. ``retry_after`` is what the server says of another one."""
 
+    template = "{reason}"
     code = "poll_failed"
 
-    def __init__(self, detail: str, retry_after: str = "") -> None:
-        super().__init__(detail)
-        self.retry_after = retry_after
+    reason: str
+    retry_after: str = ""
 
 
 class Answer(NamedTuple):

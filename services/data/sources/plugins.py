@@ -1,5 +1,6 @@
 """Types of sources that other packages bring, by the entry point group ``diem.sources``: type name to class."""
 
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
@@ -22,16 +23,14 @@ class SourceType(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class BadPlugin(ConfigurationError):
     """A type of source that is installed but cannot be used."""
 
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(kind, reason)
-        self.kind = kind
-        self.reason = reason
+    template = "the type of source {kind!r} cannot be used: {reason}"
 
-    def __str__(self) -> str:
-        return f"the type of source {self.kind!r} cannot be used: {self.reason}"
+    kind: str
+    reason: str
 
 
 def find(kind: str) -> SourceType | None:

@@ -9,6 +9,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -33,13 +34,15 @@ class Header(NamedTuple):
     created: str
 
 
+@dataclass(eq=False)
 class BadBackup(DataError):
     """A file that is no backup, or not all of one."""
 
+    template = "{path} is no complete backup: {reason}"
     code = "bad_backup"
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path} is no complete backup: {why}")
+    path: Path
+    reason: str
 
 
 class BackupWriter:

@@ -10,7 +10,7 @@ import typer
 
 from deploy.command_options import StateDirOption, attended
 from deploy.plans import shown
-from deploy.plans.choose import Outdated, handed_over, is_file, read_plan, to_apply, to_take_back
+from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back
 from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Way
 from deploy.plans.reached import KeyOption, MetadataOption, done, reached
 from deploy.plans.screen import telling
@@ -56,7 +56,7 @@ def apply_command(
         console.print(f"{found.id} is applied already")
         return lifecycle.EXIT_OK
     if found.is_outdated:
-        raise Outdated(found)
+        raise PlanOutdated(found)
     if found.state == "ready":
         console.print(found.id)
         for each in shown.gains(report):

@@ -9,7 +9,7 @@ import typer
 from deploy.command_options import EXIT_NOTHING, StateDirOption
 from deploy.plans.asked import Asked, numbers_of_servers, share, window_of
 from deploy.plans.reached import KeyOption, MetadataOption, done, reached
-from deploy.plans.recorded import NothingLearnt
+from deploy.plans.recorded import NoTrafficToPlan
 from deploy.plans.service import Status
 from deploy.plans.system import System, must_rest
 from deploy.statedir import StateDir
@@ -88,7 +88,7 @@ def plan_command(
     system, snapshot = done(look)
     try:
         planning.learn()
-    except NothingLearnt as error:
+    except NoTrafficToPlan as error:
         log.fail(str(error))
         return EXIT_NOTHING
     made = planning.make(system, snapshot)

@@ -17,7 +17,7 @@ MAX_CONNECTIONS: Final = 32
 TIMEOUT_S: Final = 10.0
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Takes the request, returns the answer; raises `Refused`."""
+"""Takes the request, returns the answer; raises `CommandRefused`."""
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class ControlFailed(DiemError):
     reason: str
 
 
-class Refused(DiemError):
+class CommandRefused(DiemError):
     """A handler does not do what it was asked for; the text says why."""
 
 
@@ -118,7 +118,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ha
     else:
         try:
             reply = await handler(request)
-        except Refused as refused:
+        except CommandRefused as refused:
             reply = {"error": str(refused)}
     writer.write(json.dumps(reply).encode() + b"\n")
     await writer.drain()

@@ -24,7 +24,7 @@ class BadUrl(ConfigurationError):
 
 
 @dataclass(eq=False)
-class Unreachable(DiemError):
+class DataServiceUnavailable(DiemError):
     """The Data Service does not answer, or not like one."""
 
     template = "the Data Service at {base} does not answer: {reason}"
@@ -55,26 +55,26 @@ class DataService:
         return self.base
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  # httpx's own
-        """Send a request. Raises `Unreachable`."""
+        """Send a request. Raises `DataServiceUnavailable`."""
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
                 return await client.request(method, self.base + path, **options)
         except httpx.HTTPError as error:
-            raise Unreachable(self.base, str(error) or type(error).__name__) from error
+            raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
 
     async def json(self, path: str) -> dict[str, Any]:
-        """GET a JSON object. Raises `Unreachable` for anything else."""
+        """GET a JSON object. Raises `DataServiceUnavailable` for anything else."""
         reply = await self.request("GET", path)
         try:
             body = reply.json()
         except ValueError:
             body = None
         if reply.status_code != 200 or not isinstance(body, dict):
-            raise Unreachable(self.base, f"GET {path} gives {reply.status_code}")
+            raise DataServiceUnavailable(self.base, f"GET {path} gives {reply.status_code}")
         return body
 
     async def endpoints(self) -> set[str]:
-        """Return the names of the catalogue, which comes in parts. Raises `Unreachable`."""
+        """Return the names of the catalogue, which comes in parts. Raises `DataServiceUnavailable`."""
         names: set[str] = set()
         after = ""
         while True:

@@ -22,7 +22,7 @@ class NotConfirmed(DiemError):
     endpoint: str
 
 
-class NobodyToAsk(ConfigurationError):
+class NotInteractive(ConfigurationError):
     """A deletion has to be confirmed, and there is no terminal."""
 
     template = "there is no terminal to ask at: confirm the deletion with --yes"
@@ -39,8 +39,8 @@ async def get(service: DataService, key: SharedKey | None, endpoint: str, form: 
         version: None for the current one.
 
     Raises:
-        Unreachable: the Data Service does not answer.
-        Refused: it answers something else than 200.
+        DataServiceUnavailable: the Data Service does not answer.
+        RequestRefused: it answers something else than 200.
     """
     reply = await service.request(
         "GET",
@@ -68,8 +68,8 @@ async def delete(service: DataService, key: SharedKey, endpoint: str) -> dict[st
     """Remove what is stored under a checked name, and return the Data Service's answer.
 
     Raises:
-        Unreachable: the Data Service does not answer.
-        Refused: it answers something else than 200.
+        DataServiceUnavailable: the Data Service does not answer.
+        RequestRefused: it answers something else than 200.
     """
     reply = await service.request("DELETE", f"/v1/data{endpoint}", headers={"Authorization": key.header})
     if reply.status_code != 200:
@@ -82,10 +82,10 @@ def confirm(service: DataService, endpoint: str, *, terminal: bool) -> None:
     """Ask whether an endpoint shall be deleted.
 
     Raises:
-        NobodyToAsk: there is no terminal.
+        NotInteractive: there is no terminal.
         NotConfirmed: the answer is no.
     """
     if not terminal:
-        raise NobodyToAsk
+        raise NotInteractive
     if not typer.confirm(f"Delete {endpoint} at {service.base}?", err=True):
         raise NotConfirmed(endpoint)

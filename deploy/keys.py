@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from deploy.found import DataService
-from deploy.refused import Refused, detail_of
+from deploy.refused import ServiceRefused, detail_of
 from deploy.statedir import NotUp, StateDir
 from diem.process.auth import SharedKey
 from diem.process.faults import ConfigurationError
@@ -31,24 +31,34 @@ class KeyService:
         self._headers = {"Authorization": shared.header}
 
     async def create(self, name: str, plan: str) -> dict[str, Any]:
-        """Make a key; the field `key` of the answer is the key itself. Raises `Unreachable`, `Refused`."""
+        """Make a key; the field ``key`` of the answer is the key itself.
+
+        Raises:
+            DataServiceUnavailable: the Data Service does not answer.
+            ServiceRefused: it answers with an error.
+        """
         # In a body: what is in a URL, others log.
         return await self._ask("POST", PATH, json={"name": name, "plan": plan})
 
     async def all(self) -> dict[str, Any]:
-        """Return all keys, the oldest first, and the plans that a key may have. Raises `Unreachable`, `Refused`."""
+        """Return all keys, the oldest first, and the plans that a key may have.
+
+        Raises:
+            DataServiceUnavailable: the Data Service does not answer.
+            ServiceRefused: it answers with an error.
+        """
         return await self._ask("GET", PATH)
 
     async def revoke(self, key_id: str) -> dict[str, Any]:
-        """Let a key be of no use. Raises `Unreachable`, `Refused`."""
+        """Let a key be of no use. Raises `DataServiceUnavailable`, `ServiceRefused`."""
         if not (key_id.isascii() and key_id.isalnum()):
-            raise Refused(WHO, 404, "there is no API key with this id")
+            raise ServiceRefused(WHO, 404, "there is no API key with this id")
         return await self._ask("DELETE", f"{PATH}/{key_id}")
 
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
         reply = await self._service.request(method, path, headers=self._headers, **options)
         if not reply.is_success:
-            raise Refused(WHO, reply.status_code, detail_of(reply))
+            raise ServiceRefused(WHO, reply.status_code, detail_of(reply))
         answer: dict[str, Any] = reply.json()
         return answer
 

@@ -12,7 +12,7 @@ from diem.process.faults import ConfigurationError
 
 
 @dataclass(eq=False)
-class NotStarted(DiemError):
+class ProcessNotStarted(DiemError):
     """A process did not become ready."""
 
     template = "{name} does not start: {reason} (see {log})"
@@ -22,7 +22,7 @@ class NotStarted(DiemError):
     log: Path
 
 
-class Misconfigured(NotStarted, ConfigurationError):
+class Misconfigured(ProcessNotStarted, ConfigurationError):
     """A process did not become ready because its configuration is wrong."""
 
 

@@ -29,7 +29,7 @@ FOLDER: Final = "traffic"
 """Of the state directory."""
 
 
-class NotStored(DiemError):
+class TablesUnavailable(DiemError):
     """A file of the tables cannot be read or written."""
 
     def __init__(self, error: OSError) -> None:
@@ -72,13 +72,13 @@ def run(
     Raises:
         NoSpark: something is not installed.
         SparkFailed: the JVM did not start, died, or could not read.
-        NotStored: a folder cannot be written, or the disk is full.
+        TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: anything else that a person can mend.
     """
     try:
         return _run(here, reading, wanted, terminal, memory=memory, cores=cores)
     except OSError as error:
-        raise NotStored(error) from error
+        raise TablesUnavailable(error) from error
 
 
 def _run(
@@ -113,7 +113,7 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, m
         with _spark(terminal, _java(), (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
             return usage.report(spark, here, *days)
     except OSError as error:
-        raise NotStored(error) from error
+        raise TablesUnavailable(error) from error
 
 
 @contextmanager

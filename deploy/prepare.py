@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(eq=False)
-class NotPrepared(ConfigurationError):
+class PreparationFailed(ConfigurationError):
     """Something that the mode needs cannot be had; nothing was started."""
 
     template = "{reason}"
@@ -87,7 +87,7 @@ def _need_kafka_client(mode: Mode) -> None:
     try:
         import aiokafka  # noqa: F401, PLC0415  # an extra
     except ImportError:
-        raise NotPrepared(f"aiokafka is not installed, and mode {mode} needs it: pip install aiokafka") from None
+        raise PreparationFailed(f"aiokafka is not installed, and mode {mode} needs it: pip install aiokafka") from None
 
 
 def _brokers(options: Options, ports: Mapping[str, Ports], progress: Progress) -> dict[str, tuple[str, ...]]:
@@ -97,7 +97,7 @@ def _brokers(options: Options, ports: Mapping[str, Ports], progress: Progress) -
     try:
         broker = program.prepare(progress)
     except JarsUnavailable as error:
-        raise NotPrepared(str(error)) from error
+        raise PreparationFailed(str(error)) from error
     pairs = [(own.public or 0, own.internal or 0) for name, own in ports.items() if name.startswith("kafka-")]
     plans = brokers.plans(options.state_dir / "kafka", pairs)
     brokers.write(plans)

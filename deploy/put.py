@@ -36,7 +36,7 @@ class UnusableFile(ConfigurationError):
 
 
 @dataclass(eq=False)
-class Refused(DiemError):
+class RequestRefused(DiemError):
     """The Data Service did not do what was asked; `status` is the HTTP status, `detail` what it says.
 
     `outcome` is what the endpoint was not: stored, read or deleted.
@@ -77,8 +77,8 @@ async def put(service: DataService, key: SharedKey, endpoint: str, upload: Uploa
     """Store data under a checked name and return the Data Service's answer.
 
     Raises:
-        Unreachable: the Data Service does not answer.
-        Refused: it answers something else than 200.
+        DataServiceUnavailable: the Data Service does not answer.
+        RequestRefused: it answers something else than 200.
     """
     reply = await service.request(
         "PUT",
@@ -93,9 +93,9 @@ async def put(service: DataService, key: SharedKey, endpoint: str, upload: Uploa
     return answer
 
 
-def refusal(endpoint: str, outcome: str, reply: httpx.Response) -> Refused:
+def refusal(endpoint: str, outcome: str, reply: httpx.Response) -> RequestRefused:
     """Return the error for an answer other than 200."""
-    return Refused(endpoint, outcome, reply.status_code, _detail(reply))
+    return RequestRefused(endpoint, outcome, reply.status_code, _detail(reply))
 
 
 def _detail(reply: httpx.Response) -> str:

@@ -8,7 +8,7 @@ from diem.errors import DiemError
 
 
 @dataclass(eq=False)
-class Refused(DiemError):
+class ServiceRefused(DiemError):
     """The service called `who` does not do it; `status` is the HTTP status, `detail` what it says."""
 
     template = "{who} refuses: {detail}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from deploy import control
-from deploy.control import ControlFailed, Refused
+from deploy.control import CommandRefused, ControlFailed
 from deploy.describe import with_children
 from deploy.statedir import StateDir
 from deploy.topology import Mode, Planned, Topology
@@ -38,14 +38,14 @@ class Scaler:
         """Take note of how many servers there shall be, and return what that means; `run` does it.
 
         Raises:
-            Refused: the mode does not have that many.
+            CommandRefused: the mode does not have that many.
         """
         most = self._topology.max_servers
         if most == 1:
-            raise Refused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
+            raise CommandRefused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
         if not isinstance(servers, int) or isinstance(servers, bool) or not 1 <= servers <= most:
             what = "composites" if self._topology.mode is Mode.XZ else "servers"
-            raise Refused(f"it runs 1 to {most} {what}, not {servers} (see diem up --max-servers)")
+            raise CommandRefused(f"it runs 1 to {most} {what}, not {servers} (see diem up --max-servers)")
         before, self.servers = self.servers, servers
         self.changed.set()
         return {

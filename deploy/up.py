@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from deploy import control, pairs
-from deploy.control import Refused
+from deploy.control import CommandRefused
 from deploy.describe import describe
-from deploy.launch import Misconfigured, NotStarted, child_environment
+from deploy.launch import Misconfigured, ProcessNotStarted, child_environment
 from deploy.probe import Probe
 from deploy.scale import Scaler
 from deploy.statedir import StateDir
@@ -48,7 +48,7 @@ class Up:
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
         self._told_late = False
-        self._fault: NotStarted | None = None
+        self._fault: ProcessNotStarted | None = None
         self._up = False
         self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
         self._scaler = Scaler(topology, topology.servers, self._supervisor, self._spec, stage_seconds(options))
@@ -57,7 +57,7 @@ class Up:
         """Run until `life` is stopping.
 
         Raises:
-            NotStarted: a process did not become ready; everything is stopped again.
+            ProcessNotStarted: a process did not become ready; everything is stopped again.
         """
         async with Probe(SharedKey.load(self._state.internal_key_file)) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
@@ -135,7 +135,7 @@ class Up:
         if not self._up:
             self._early_deaths[event.name] += 1
             if self._early_deaths[event.name] >= MAX_EARLY_DEATHS:
-                self._fault = self._fault or self._not_started(event.name, reason, NotStarted)
+                self._fault = self._fault or self._not_started(event.name, reason, ProcessNotStarted)
             return
         when = f"in {event.delay_s:.1f} s" if event.delay_s else "at once"
         self._terminal.warn(f"{event.name} died ({reason}): restarted {when}")
@@ -148,7 +148,7 @@ class Up:
         told = self._voices.last_word(event.name)
         return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
 
-    def _not_started(self, name: str, reason: str, kind: type[NotStarted]) -> NotStarted:
+    def _not_started(self, name: str, reason: str, kind: type[ProcessNotStarted]) -> ProcessNotStarted:
         return kind(name, reason, self._state.log_of(name))
 
     def _say_what_is_lacking(self, waiting: list[Planned]) -> None:
@@ -161,11 +161,13 @@ class Up:
             if told := self._voices.last(process.name):
                 self._terminal.warn(f"{process.name} is not ready yet: {told}")
 
-    def _not_ready(self, waiting: list[Planned]) -> NotStarted:
+    def _not_ready(self, waiting: list[Planned]) -> ProcessNotStarted:
         # The one that says what it lacks; others may only be waiting for it.
         named = next((process for process in waiting if self._voices.last(process.name)), waiting[0])
         told = self._voices.last(named.name)
-        return self._not_started(named.name, "it does not become ready" + (f": {told}" if told else ""), NotStarted)
+        return self._not_started(
+            named.name, "it does not become ready" + (f": {told}" if told else ""), ProcessNotStarted
+        )
 
     async def _tell_recovered(self, probe: Probe) -> None:
         """Whoever read that a process died also reads that it is back."""
@@ -205,7 +207,7 @@ class Up:
 
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._up:
-            raise Refused("it is not up yet")
+            raise CommandRefused("it is not up yet")
         answer = self._scaler.ask(request.get("servers"))
         running = {status.name for status in self._supervisor.status()}
         self._voices.hush(set(answer["processes"]) - running, FIRST_WORDS_S)

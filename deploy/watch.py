@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from deploy.found import DataService, Edges, Unreachable
+from deploy.found import DataService, DataServiceUnavailable, Edges
 from diem.errors import DiemError
 from diem.links.client import Client, Event, PartitionedClient, UpdatesClient
 from diem.protocol.versions import iso
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(eq=False)
-class Ended(DiemError):
+class ConnectionRejected(DiemError):
     """The server closed the connection for good."""
 
     code: int | None
@@ -28,7 +28,7 @@ class Ended(DiemError):
 
 
 async def unknown_names(service: DataService, names: Sequence[str]) -> list[str]:
-    """Return the names that are not in the catalogue. Raises `Unreachable`."""
+    """Return the names that are not in the catalogue. Raises `DataServiceUnavailable`."""
     listed = await service.endpoints()
     return [name for name in names if name not in listed]
 
@@ -38,12 +38,12 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
 
     Raises:
         BadName: one of the names is none.
-        Unreachable: the Data Service does not say where the WebSocket servers are.
-        Ended: the server does not want this client back.
+        DataServiceUnavailable: the Data Service does not say where the WebSocket servers are.
+        ConnectionRejected: the server does not want this client back.
     """
     edges = await service.edges()
     if not edges.servers:
-        raise Unreachable(service.base, "it names no WebSocket server")
+        raise DataServiceUnavailable(service.base, "it names no WebSocket server")
     for name in await unknown_names(service, names):
         note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
@@ -64,7 +64,7 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{now()}  {text}")
             last = event
-    raise Ended(last.code if last else None, last.message if last else "")
+    raise ConnectionRejected(last.code if last else None, last.message if last else "")
 
 
 def client_of(edges: Edges, origin: str) -> Client:

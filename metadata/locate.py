@@ -27,7 +27,7 @@ Load = Callable[[str], int | None]
 
 
 @dataclass(eq=False)
-class BadQuestion(DiemError):
+class InvalidRequest(DiemError):
     """What was asked cannot be answered; ``code`` is stable and for programs."""
 
     template = "{reason}"
@@ -63,21 +63,21 @@ def read(data: bytes, most: int = MAX_NAMES) -> Question:
     """The question in a request's body or a watcher's message; a name that is given twice counts once.
 
     Raises:
-        BadQuestion: it is not JSON, not of this form, or has more than ``most`` names.
+        InvalidRequest: it is not JSON, not of this form, or has more than ``most`` names.
     """
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise BadQuestion(ErrorCode.BAD_JSON, f"not JSON: {error}") from None
+        raise InvalidRequest(ErrorCode.BAD_JSON, f"not JSON: {error}") from None
     if not isinstance(body, dict) or not body.keys() <= _FIELDS:
-        raise BadQuestion(ErrorCode.BAD_MESSAGE, "a question is an object with endpoints, and perhaps clone")
+        raise InvalidRequest(ErrorCode.BAD_MESSAGE, "a question is an object with endpoints, and perhaps clone")
     names, clone = body.get("endpoints"), body.get("clone")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadQuestion(ErrorCode.BAD_MESSAGE, "endpoints is a list of names")
+        raise InvalidRequest(ErrorCode.BAD_MESSAGE, "endpoints is a list of names")
     if clone is not None and type(clone) is not int:
-        raise BadQuestion(ErrorCode.BAD_MESSAGE, "clone is a whole number")
+        raise InvalidRequest(ErrorCode.BAD_MESSAGE, "clone is a whole number")
     if len(names) > most:
-        raise BadQuestion(ErrorCode.TOO_MANY, f"at most {most} names in one question, not {len(names)}")
+        raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {most} names in one question, not {len(names)}")
     return _question(names, clone)
 
 

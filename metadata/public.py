@@ -22,7 +22,7 @@ from diem.process.plan import ReadPlan
 from diem.protocol.codes import ErrorCode
 from metadata import locate
 from metadata.answers import Answers
-from metadata.locate import BadQuestion
+from metadata.locate import InvalidRequest
 
 PATH: Final = "/v1/locate"
 BODY_WITHIN_S: Final = 20.0
@@ -45,7 +45,7 @@ class Public:
         """Answered requests by method and status."""
         self._app = Starlette(
             routes=[Route(PATH, self._locate, methods=["POST"])],
-            exception_handlers={BadQuestion: _on_bad_question, HTTPException: _on_http_error, Exception: _on_defect},
+            exception_handlers={InvalidRequest: _on_bad_question, HTTPException: _on_http_error, Exception: _on_defect},
         )
         self._app.router.redirect_slashes = False
 
@@ -113,7 +113,7 @@ async def _body(request: Request) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > locate.MAX_QUESTION:
-                    raise BadQuestion(ErrorCode.TOO_MANY, f"a question has at most {locate.MAX_QUESTION} bytes")
+                    raise InvalidRequest(ErrorCode.TOO_MANY, f"a question has at most {locate.MAX_QUESTION} bytes")
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, headers={"Connection": "close"}) from None
@@ -132,7 +132,7 @@ def _preflight() -> Response:
 
 
 async def _on_bad_question(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, BadQuestion):
+    if not isinstance(error, InvalidRequest):
         raise error
     return problem(413 if error.code is ErrorCode.TOO_MANY else 400, error.code, str(error))
 

@@ -13,7 +13,7 @@ from diem.process.limits import Allowance, ErrorWindow
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from metadata import locate
-from metadata.locate import BadQuestion, Question
+from metadata.locate import InvalidRequest, Question
 
 if TYPE_CHECKING:
     from metadata.watching import Watching
@@ -87,7 +87,7 @@ class Watch(ServerConnection):
         except UnicodeDecodeError:
             self.fail(Close.INVALID_DATA, "text must be UTF-8")
             return
-        except BadQuestion as error:
+        except InvalidRequest as error:
             self._error(error.code, str(error))
             return
         self._allowance.charge_names(now, question.given)

@@ -19,7 +19,7 @@ class NotVisible(Exception):
     """The cluster does not show a setting, to this user or in this version."""
 
 
-class NoTopic(Exception):
+class TopicMissing(Exception):
     """The updates topic is not there: most rules have nothing to judge."""
 
 
@@ -51,14 +51,14 @@ class Facts:
 
     @property
     def topic(self) -> Topic:
-        """The updates topic. Raises `NoTopic`."""
+        """The updates topic. Raises `TopicMissing`."""
         found = self.cluster.topics.get(self.updates)
         if found is None or not found.partitions:
-            raise NoTopic
+            raise TopicMissing
         return found
 
     def of_topic(self, name: str, key: str) -> str:
-        """Return a setting of a topic. Raises `NotVisible`, or `NoTopic` for the updates topic."""
+        """Return a setting of a topic. Raises `NotVisible`, or `TopicMissing` for the updates topic."""
         if name == self.updates:
             _ = self.topic
         value = self.topics.get(name, {}).get(key)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deploy.check.facts import Facts, NoTopic, NotVisible
+from deploy.check.facts import Facts, NotVisible, TopicMissing
 
 
 class Verdict(StrEnum):
@@ -76,7 +76,7 @@ def audit(facts: Facts, table: Table) -> list[Finding]:
 def _judge(rule: Rule, facts: Facts) -> Judgement | None:
     try:
         return rule.judge(facts)
-    except NoTopic:
+    except TopicMissing:
         return None  # that the topic is missing is a finding of its own
     except NotVisible as hidden:
         return warning(

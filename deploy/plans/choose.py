@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deploy.plans.follow import APPLYING, ROLLING_BACK
 from deploy.plans.service import MetadataService, Status
-from deploy.refused import Refused
+from deploy.refused import ServiceRefused
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from metadata.plans.plan import BadPlan, decode
@@ -16,7 +16,7 @@ class NoPlan(DiemError):
 
 
 @dataclass(eq=False)
-class Outdated(DiemError):
+class PlanOutdated(DiemError):
     """The map has changed since the plan was made."""
 
     plan: Status
@@ -60,12 +60,12 @@ async def handed_over(service: MetadataService, name: str, content: bytes) -> St
     """Return the plan of that name and content, which is submitted if the service does not have it.
 
     Raises:
-        Away: nobody answers.
-        Refused: the service does not take it.
+        MetadataUnavailable: nobody answers.
+        ServiceRefused: the service does not take it.
     """
     try:
         return await service.plan(name)
-    except Refused as error:
+    except ServiceRefused as error:
         if error.status != 404:
             raise
     return await service.submit(content)
@@ -76,8 +76,8 @@ async def to_apply(service: MetadataService, name: str | None) -> Status:
 
     Raises:
         NoPlan: there is none.
-        Away: nobody answers.
-        Refused: there is none of that name.
+        MetadataUnavailable: nobody answers.
+        ServiceRefused: there is none of that name.
     """
     if name is not None:
         return await service.plan(name)
@@ -96,8 +96,8 @@ async def to_take_back(service: MetadataService, name: str | None) -> Status:
 
     Raises:
         NoPlan: none was applied, or not that one.
-        Away: nobody answers.
-        Refused: there is none of that name.
+        MetadataUnavailable: nobody answers.
+        ServiceRefused: there is none of that name.
     """
     applied = APPLYING.doing | ROLLING_BACK.doing | {APPLYING.done, ROLLING_BACK.done}
     if name is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from deploy.plans.service import Away, MetadataService, Status
+from deploy.plans.service import MetadataService, MetadataUnavailable, Status
 from diem.errors import DiemError
 from diem.process.clock import Clock
 
@@ -32,7 +32,7 @@ ROLLING_BACK: Final = Way("rollback", frozenset({"rolling_back"}), "rolled_back"
 
 
 @dataclass(eq=False)
-class Overtaken(DiemError):
+class PlanSuperseded(DiemError):
     """Somebody else did something else meanwhile."""
 
     plan: Status
@@ -57,9 +57,9 @@ class Follower:
         """Return how it ended; `begun` is what the service said when it began.
 
         Raises:
-            Overtaken: it went another way.
-            Away: the service has not answered for too long; it goes on when the service is back.
-            Refused: the service does not know the plan.
+            PlanSuperseded: it went another way.
+            MetadataUnavailable: the service has not answered for too long; it goes on when the service is back.
+            ServiceRefused: the service does not know the plan.
         """
         plan: Status | None = begun
         while plan is None or not self._is_over(plan, begun.epoch or 0):
@@ -70,10 +70,12 @@ class Follower:
     async def _look(self, name: str) -> Status | None:
         try:
             plan = await self._service.plan(name)
-        except Away as error:
+        except MetadataUnavailable as error:
             silent = self._clock.monotonic() - self._heard
             if silent > GIVEN_UP_AFTER_S:
-                raise Away(f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back") from error
+                raise MetadataUnavailable(
+                    f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back"
+                ) from error
             self._tell("away", f"{error}; going on when it is back ({silent:.0f} s)")
             return None
         self._heard = self._clock.monotonic()
@@ -87,7 +89,7 @@ class Follower:
             self._tell(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._since:.0f} s)")
         # What was begun is in the map from a later epoch on; until it is read, the state is the one before.
         elif plan.phase is not None and (plan.epoch or 0) > epoch:
-            raise Overtaken(plan)
+            raise PlanSuperseded(plan)
         return False
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deploy.plans.asked import Asked
-from deploy.plans.recorded import NothingLearnt, read_recorded
+from deploy.plans.recorded import NoTrafficToPlan, read_recorded
 from deploy.terminal import Terminal
 from diem.process.faults import ConfigurationError
 from metadata.jobs.warehouse import Warehouse
@@ -62,8 +62,8 @@ def learn(asked: Asked, terminal: Terminal) -> Learnt:
     The latest statistics when no window is named; those of a window by Spark; else the files that no pipeline has read.
 
     Raises:
-        NothingLearnt: there is none.
-        NotRead: a file cannot be read.
+        NoTrafficToPlan: there is none.
+        TrafficUnreadable: a file cannot be read.
         BadStatistics: a table of them is missing or broken.
         ConfigurationError: something is not installed, or there is too much without Spark.
         DiemError: Spark could not do it.
@@ -99,7 +99,7 @@ def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
     window = read_window(folder)
     try:
         if not window["sets"]:
-            raise NothingLearnt(folder, "in its window no client was subscribed to anything")
+            raise NoTrafficToPlan(folder, "in its window no client was subscribed to anything")
         on_spark = is_large(folder) if spark is None else spark
         instance = read_endpoints(folder) if on_spark else read_statistics(folder)
     except (OSError, ValueError, LookupError) as error:  # of pyarrow, too

@@ -39,7 +39,7 @@ class StepFailed(DiemError):
     """A command did not do it; the text is what it said."""
 
 
-class NothingToLearn(StepFailed):
+class NoNewTraffic(StepFailed):
     """A command found no traffic, or no clients in its window."""
 
 
@@ -87,7 +87,7 @@ async def decide(run: Run, policy: Policy) -> Decision:
             return Decision(WOULD_APPLY, why, name, figures)
         await _step(run, "apply", planned["file"], "--yes", *policy.where)
         return Decision(APPLIED, why, name, figures)
-    except NothingToLearn as error:
+    except NoNewTraffic as error:
         return Decision(NOTHING, str(error))
     except StepFailed as error:
         return Decision(FAILED, str(error))
@@ -108,7 +108,7 @@ async def _step(run: Run, *arguments: str) -> str:
     if ran.code != 0:
         # A command says in its last line why it ends.
         said = [line.removeprefix("diem: ") for line in ran.err.splitlines() if line.strip()]
-        failed = NothingToLearn if ran.code == EXIT_NOTHING else StepFailed
+        failed = NoNewTraffic if ran.code == EXIT_NOTHING else StepFailed
         raise failed(f"diem {arguments[0]}: {said[-1] if said else f'exit {ran.code}'}")
     return ran.out
 

@@ -32,7 +32,7 @@ NAMED: Final = 10
 _ROUNDING: Final = 1e-6
 
 
-class Impossible(DiemError):
+class PlanInfeasible(DiemError):
     """There is no plan that keeps the load bound."""
 
     def __init__(self, found: Infeasible) -> None:
@@ -40,7 +40,7 @@ class Impossible(DiemError):
         super().__init__(str(found))
 
 
-class NoServers(DiemError):
+class NoServersFound(DiemError):
     """No server is in any group, and nobody said how many there are to be."""
 
     template = "no server is there now, to plan for: name --servers"
@@ -60,8 +60,8 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
     """Make the plan that was asked for. Takes from a second to minutes.
 
     Raises:
-        NoServers: it is not known how many servers to plan for.
-        Impossible: an endpoint is too much for a server.
+        NoServersFound: it is not known how many servers to plan for.
+        PlanInfeasible: an endpoint is too much for a server.
         NoSpark: it is to be made on Spark, which is not installed.
         BadCosts: the file of costs cannot be used.
         typer.BadParameter: there are more partitions already than were asked for.
@@ -69,7 +69,7 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
     servers = asked.servers or ((there,) if there else ())
     if not servers:
-        raise NoServers
+        raise NoServersFound
     partitions = partitions_of(now)
     if asked.partitions is not None and asked.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
@@ -91,7 +91,7 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
     try:
         outcome = _planned(learnt, options, costs, current)
     except Infeasible as error:
-        raise Impossible(error) from error
+        raise PlanInfeasible(error) from error
     report = _reported(learnt.instance, outcome, current, costs, system)
     pays, why = judged(outcome, report, options.epsilon, system)
     made = Plan(

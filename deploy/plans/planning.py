@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class NotWritten(ConfigurationError):
+class PlanFileUnwritable(ConfigurationError):
     """The file of a plan cannot be written."""
 
     template = "{file} cannot be written: {reason}"
@@ -72,12 +72,12 @@ class Planning:
         return encode(self._result().plan)
 
     def write(self, file: Path) -> None:
-        """Write the plan to a file. Raises `NotWritten`."""
+        """Write the plan to a file. Raises `PlanFileUnwritable`."""
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.write_bytes(self.encoded + b"\n")
         except OSError as error:
-            raise NotWritten(file, error.strerror or str(error)) from error
+            raise PlanFileUnwritable(file, error.strerror or str(error)) from error
 
     def say(self, file: Path | None, *, submitted: bool) -> None:
         """Say what would move and what that gains, and what can be done next."""

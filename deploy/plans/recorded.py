@@ -24,7 +24,7 @@ an event is in a file within a day."""
 
 
 @dataclass(eq=False)
-class NothingLearnt(DiemError):
+class NoTrafficToPlan(DiemError):
     """There is no traffic to learn from, or nobody looked at anything in it."""
 
     template = "there is nothing to learn from in {folder}: {why}"
@@ -35,7 +35,7 @@ class NothingLearnt(DiemError):
 
 
 @dataclass(eq=False)
-class TooMuch(ConfigurationError):
+class TrafficTooLarge(ConfigurationError):
     """There are too many files to read them without Spark."""
 
     folder: Path
@@ -49,7 +49,7 @@ class TooMuch(ConfigurationError):
         )
 
 
-class NotRead(DiemError):
+class TrafficUnreadable(DiemError):
     """A file of traffic cannot be read; a pipeline removes those that it has read."""
 
     retriable = True
@@ -67,19 +67,19 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
     """Return the statistics of a window, or of the last one of a length (ms), and how many files they are of.
 
     Raises:
-        NothingLearnt: there are no events, or no client was subscribed to anything.
-        NotRead: a file cannot be read.
-        TooMuch: there is too much for this way.
+        NoTrafficToPlan: there are no events, or no client was subscribed to anything.
+        TrafficUnreadable: a file cannot be read.
+        TrafficTooLarge: there is too much for this way.
     """
     try:
         files = _needed(folder, window)
         if (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
-            raise TooMuch(folder, size)
+            raise TrafficTooLarge(folder, size)
         arrivals = list(_arrivals(_lines(files)))
     except OSError as error:
-        raise NotRead(error) from error
+        raise TrafficUnreadable(error) from error
     if not arrivals:
-        raise NothingLearnt(
+        raise NoTrafficToPlan(
             folder,
             "there is no traffic yet (`diem pipeline run` reads what is in Kafka; files are complete after a minute)",
         )
@@ -88,7 +88,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
         window = Window(end - window, end)
     found = plain.statistics(arrivals, window)
     if not found.sets:
-        raise NothingLearnt(
+        raise NoTrafficToPlan(
             folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
         )
     return found, len(files)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from deploy.refused import Refused, detail_of
+from deploy.refused import ServiceRefused, detail_of
 from diem.errors import DiemError
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
@@ -18,7 +18,7 @@ _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
 @dataclass(eq=False)
-class Away(DiemError):
+class MetadataUnavailable(DiemError):
     """No metadata service answers, or none can do it now."""
 
     retriable = True
@@ -69,35 +69,40 @@ class MetadataService:
         self._client = client
 
     async def snapshot(self) -> Snapshot:
-        """Return the map, and who owns what. Raises `Away`."""
+        """Return the map, and who owns what. Raises `MetadataUnavailable`."""
         reply = await self._request("GET", "/v1/partitions")
         try:
             return decode(reply.content)
         except BadSnapshot as error:
-            raise Away(str(error)) from error
+            raise MetadataUnavailable(str(error)) from error
 
     async def plans(self) -> list[Status]:
-        """Return all plans, the latest last. Raises `Away`."""
+        """Return all plans, the latest last. Raises `MetadataUnavailable`."""
         return [Status.of(each) for each in (await self._json("GET", "/v1/plans"))["plans"]]
 
     async def plan(self, name: str) -> Status:
-        """Return how far a plan is. Raises `Away`, `Refused` (404: there is none)."""
+        """Return how far a plan is. Raises `MetadataUnavailable`, `ServiceRefused` (404: there is none)."""
         return Status.of(await self._json("GET", f"/v1/plans/{name}"))
 
     async def report(self, name: str) -> dict[str, Any]:
-        """Return what a plan promised. Raises `Away`, `Refused`."""
+        """Return what a plan promised. Raises `MetadataUnavailable`, `ServiceRefused`."""
         return await self._json("GET", f"/v1/plans/{name}/report")
 
     async def submit(self, plan: bytes) -> Status:
-        """Have a plan kept. Raises `Away`, `Refused` (409: the map is another one; 422: it is no plan)."""
+        """Have a plan kept.
+
+        Raises:
+            MetadataUnavailable: nobody answers.
+            ServiceRefused: 409, the map has another epoch; 422, it is no plan.
+        """
         return Status.of(await self._json("POST", "/v1/plans", plan))
 
     async def apply(self, name: str) -> Status:
-        """Begin to apply a plan. Raises `Away` (it may have begun), `Refused`."""
+        """Begin to apply a plan. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
         return Status.of(await self._json("POST", f"/v1/plans/{name}/apply"))
 
     async def rollback(self, name: str) -> Status:
-        """Begin to take a plan back. Raises `Away` (it may have begun), `Refused`."""
+        """Begin to take a plan back. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
         return Status.of(await self._json("POST", f"/v1/plans/{name}/rollback"))
 
     async def _json(self, method: str, path: str, content: bytes | None = None) -> dict[str, Any]:
@@ -107,7 +112,7 @@ class MetadataService:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            raise Away(f"{method} {path} gives no JSON object")
+            raise MetadataUnavailable(f"{method} {path} gives no JSON object")
         return body
 
     async def _request(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
@@ -125,9 +130,9 @@ class MetadataService:
                     if reply.is_success:
                         return reply
                     if reply.status_code < 500 or reply.status_code == 507:
-                        raise Refused(WHO, reply.status_code, detail_of(reply))
+                        raise ServiceRefused(WHO, reply.status_code, detail_of(reply))
                     failure = detail_of(reply)
-        raise Away(failure)
+        raise MetadataUnavailable(failure)
 
 
 def metadata_service(urls: Sequence[str], key: SharedKey) -> MetadataService:

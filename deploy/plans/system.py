@@ -29,7 +29,7 @@ class NoPartitions(DiemError):
 
 
 @dataclass(eq=False)
-class NotFound(DiemError):
+class NoMetadataService(DiemError):
     """The metadata service of a partitioned mode does not run now."""
 
     template = "no metadata service runs in this {mode} now: `diem status` shows what does"
@@ -48,7 +48,7 @@ class BadMetadataUrl(ConfigurationError):
 
 
 @dataclass(eq=False)
-class Moving(DiemError):
+class MigrationInProgress(DiemError):
     """Endpoints are on their way: what is there now is not what will be."""
 
     template = "endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over"
@@ -77,7 +77,7 @@ async def find(state: StateDir, url: str | None) -> System:
         NotUp: nothing runs in the state directory.
         ControlFailed: what runs there does not answer.
         NoPartitions: its mode has none.
-        NotFound: its metadata service does not run now.
+        NoMetadataService: its metadata service does not run now.
     """
     if url is not None:
         if not _is_base(url):
@@ -100,7 +100,7 @@ def of_status(status: dict[str, Any]) -> System:
 
     Raises:
         NoPartitions: its mode has none.
-        NotFound: its metadata service does not run now.
+        NoMetadataService: its metadata service does not run now.
     """
     mode = Mode(status["mode"])
     if not mode.partitioned:
@@ -108,13 +108,13 @@ def of_status(status: dict[str, Any]) -> System:
     running = [process for _, process in with_children(status["processes"])]
     urls = [process["urls"]["internal"] for process in running if process["process"] == "metadata"]
     if not urls:
-        raise NotFound(mode)
+        raise NoMetadataService(mode)
     proxies = [process for process in running if process["process"] == "proxy"]
     said = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
     return System(tuple(urls), mode, ProxyMode(said.pop()) if len(said) == 1 else None, len(proxies))
 
 
 def must_rest(now: Snapshot) -> None:
-    """Raise `Moving` while endpoints are on their way."""
+    """Raise `MigrationInProgress` while endpoints are on their way."""
     if now.map.head.phase is not Phase.STABLE:
-        raise Moving(now.map.head.phase)
+        raise MigrationInProgress(now.map.head.phase)

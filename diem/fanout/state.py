@@ -14,7 +14,7 @@ NameOf = Callable[[bytes], str | None]
 """Endpoint -> a name of the feed that brings its updates now; None if none does."""
 
 
-class UnknownName(DiemError):
+class UnknownStream(DiemError):
     """A feed spoke of a name that its ``hello`` did not announce."""
 
 
@@ -118,7 +118,7 @@ class FeedState:
         """Take a batch; returns endpoint -> value of what subscribers must be told now (nothing while catching up).
 
         Raises:
-            UnknownName: the batch's name was not announced.
+            UnknownStream: the batch's name was not announced.
             FeedError: it is cut short. What was taken before is told at the end of the catch-up that must follow:
                 the position did not move, but those versions are no longer new.
         """
@@ -154,7 +154,7 @@ class FeedState:
         """Records of ``name`` that are no updates were taken by somebody else, up to ``next_``.
 
         Raises:
-            UnknownName: the name was not announced.
+            UnknownStream: the name was not announced.
         """
         self._log(name).position = next_
 
@@ -162,7 +162,7 @@ class FeedState:
         """A name has caught up: it is live from now on.
 
         Raises:
-            UnknownName: the name was not announced.
+            UnknownStream: the name was not announced.
         """
         log = self._log(name)
         log.catching_up = False
@@ -194,4 +194,4 @@ class FeedState:
         try:
             return self._logs[name]
         except KeyError:
-            raise UnknownName(f"the feed spoke of {name!r} without having announced it") from None
+            raise UnknownStream(f"the feed spoke of {name!r} without having announced it") from None

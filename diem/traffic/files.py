@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from diem.traffic.leftover import complete
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 
 FOLDER: Final = "in"
 FILE_BYTES: Final = 8 << 20
@@ -167,14 +167,14 @@ class FileSink:
         """Append, and complete files that are due.
 
         Raises:
-            NotWritten: ``disk`` or ``room``.
+            SinkUnavailable: ``disk`` or ``room``.
         """
         if not events and not self._files.is_due:
             return
         try:
             await asyncio.to_thread(self._files.write, events)
         except OSError as error:
-            raise NotWritten("room" if isinstance(error, NoRoom) else "disk", str(error)) from error
+            raise SinkUnavailable("room" if isinstance(error, NoRoom) else "disk", str(error)) from error
 
     async def close(self) -> None:
         """Complete the last file; if that fails, the next life of this process does it."""

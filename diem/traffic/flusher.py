@@ -9,7 +9,7 @@ import structlog
 
 from diem.process.clock import Clock
 from diem.traffic.recorder import FULL
-from diem.traffic.sink import NotWritten, Sink
+from diem.traffic.sink import Sink, SinkUnavailable
 
 EVERY: Final = 1.0
 """Seconds between two looks at the queue."""
@@ -124,7 +124,7 @@ class Flusher:
         recorder = self.recorder
         try:
             await self._sink.write(self._batch)
-        except NotWritten as error:
+        except SinkUnavailable as error:
             if recorder.trouble != error.reason:
                 recorder.trouble = error.reason
                 self._log.warning("traffic cannot be recorded now", reason=error.reason, error=str(error))

@@ -14,7 +14,7 @@ from diem.kafka.ending import end_producer
 from diem.kafka.options import KafkaOptions
 from diem.kafka.topic_specs import TRAFFIC_BATCH_BYTES
 from diem.kafka.topics import ensure_traffic
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {
     # Sums over millions of events: one that is lost with a broker, or comes twice, is not worth a round among replicas.
@@ -41,7 +41,7 @@ class KafkaSink:
         """Write events to a partition that chance decides: their order is told by their times.
 
         Raises:
-            NotWritten: ``kafka``; some may have been written.
+            SinkUnavailable: ``kafka``; some may have been written.
         """
         if not events:
             return
@@ -52,7 +52,7 @@ class KafkaSink:
         except (KafkaError, DiemError, OSError, TimeoutError) as error:
             await self.close()
             text = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}"
-            raise NotWritten("kafka", text) from error
+            raise SinkUnavailable("kafka", text) from error
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -80,6 +80,6 @@ class KafkaSink:
             while done < len(events) and batch.append(key=None, value=events[done], timestamp=None) is not None:
                 done += 1
             if done == begun:
-                raise NotWritten("kafka", f"an event of {len(events[done])} bytes fits into no batch")
+                raise SinkUnavailable("kafka", f"an event of {len(events[done])} bytes fits into no batch")
             partition = random.choice(self._partitions)  # noqa: S311 - spreads load
             await (await producer.send_batch(batch, self._options.names.traffic, partition=partition))

@@ -6,7 +6,7 @@ from typing import Protocol
 from diem.errors import DiemError
 
 
-class NotWritten(DiemError):
+class SinkUnavailable(DiemError):
     """Events were not written, or it is not known whether they were; the same ones may be offered again."""
 
     retriable = True
@@ -28,7 +28,7 @@ class Sink(Protocol):
         """Write some events; called every second at least, with none if there are none.
 
         Raises:
-            NotWritten: they may be offered again.
+            SinkUnavailable: they may be offered again.
         """
         ...
 

@@ -69,7 +69,7 @@ def ingest(
         remove: remove files when they are read.
 
     Raises:
-        Busy: another pipeline holds the source.
+        SourceInUse: another pipeline holds the source.
         SparkFailed: it could not be read or written.
     """
     with warehouse.reading(source.name):

@@ -20,7 +20,7 @@ _WITHIN_S: Final = 15.0
 
 
 @dataclass(eq=False)
-class NoTopic(DiemError):
+class NoTrafficTopic(DiemError):
     """Nothing records traffic in this cluster."""
 
     template = (
@@ -37,14 +37,14 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
     """Return the topic of recorded traffic as a source.
 
     Raises:
-        NoTopic: it is not there.
+        NoTrafficTopic: it is not there.
         KafkaUnavailable: the cluster does not answer.
     """
     topic = options.names.traffic
     async with connected(options) as client:
         identity = (await describe(client, topic)).source(topic)
     if identity is None:
-        raise NoTopic(topic, options.bootstrap_servers)
+        raise NoTrafficTopic(topic, options.bootstrap_servers)
     return KafkaSource(options, identity)
 
 

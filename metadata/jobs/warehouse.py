@@ -15,7 +15,7 @@ QUARANTINE: Final = "quarantine"
 
 
 @dataclass(eq=False)
-class Busy(DiemError):
+class SourceInUse(DiemError):
     """Another pipeline reads the same source into the same warehouse."""
 
     template = "another `diem pipeline run` reads {source}: stop it first, or read nothing with --source none"
@@ -57,12 +57,12 @@ class Warehouse:
         """Hold a source against other pipelines; the system gives it free when this process ends in any way.
 
         Raises:
-            Busy: another one holds it.
+            SourceInUse: another one holds it.
         """
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
         with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Busy(source) from None
+                raise SourceInUse(source) from None
             yield

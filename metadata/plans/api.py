@@ -14,18 +14,18 @@ from diem.errors import DiemError
 from diem.kafka.errors import KafkaUnavailable
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
-from metadata.plans.library import NotKept
-from metadata.plans.moves import Conflict, Moves, Unknown
-from metadata.plans.plan import MAX_BYTES, BadPlan, TooLarge, decode
+from metadata.plans.library import PlanNotStored
+from metadata.plans.moves import Moves, PlanConflict, PlanNotFound
+from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
 
 PREFIX: Final = "/v1/plans"
 Handler = Callable[[Request], Awaitable[Response]]
 _ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
     BadPlan: (422, "bad_plan"),
-    TooLarge: (413, "too_large"),
-    Unknown: (404, "unknown_plan"),
-    Conflict: (409, "conflict"),
-    NotKept: (507, "not_kept"),
+    PlanTooLarge: (413, "too_large"),
+    PlanNotFound: (404, "unknown_plan"),
+    PlanConflict: (409, "conflict"),
+    PlanNotStored: (507, "not_kept"),
     KafkaUnavailable: (503, "kafka_unavailable"),
 }
 
@@ -93,7 +93,7 @@ async def _body(request: Request) -> bytes:
         if more > MAX_BYTES:
             break
     if more:
-        raise TooLarge(f"a plan has at most {MAX_BYTES >> 20} MiB")
+        raise PlanTooLarge(f"a plan has at most {MAX_BYTES >> 20} MiB")
     return bytes(body)
 
 

@@ -21,7 +21,7 @@ _BEFORE: Final = ".before"
 _BRIEF: Final = ".brief"
 
 
-class NotKept(DiemError):
+class PlanNotStored(DiemError):
     """A plan cannot be written down, so it is not begun either."""
 
 
@@ -35,7 +35,7 @@ class Library:
         """Keep a plan. Those that are ``spared`` are not forgotten for it: what they replaced is needed.
 
         Raises:
-            NotKept: the directory cannot be written to.
+            PlanNotStored: the directory cannot be written to.
         """
         kept = self._path(plan.id)
         self._write(kept, encode(plan))
@@ -86,7 +86,7 @@ class Library:
         if plan is None:
             return None
         made = brief_of(plan, self.before(path.stem))
-        with contextlib.suppress(NotKept):
+        with contextlib.suppress(PlanNotStored):
             self._keep_brief(path, made, sizes)
         return made
 
@@ -94,7 +94,7 @@ class Library:
         """Keep where the endpoints that a plan moves were before it.
 
         Raises:
-            NotKept: the directory cannot be written to.
+            PlanNotStored: the directory cannot be written to.
         """
         path, known = self._path(name), self.brief(name)
         self._write(path.with_suffix(_BEFORE), orjson.dumps(homes))
@@ -137,7 +137,7 @@ class Library:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            raise NotKept(f"the plan cannot be kept in {self._directory}: {error.strerror or error}") from error
+            raise PlanNotStored(f"the plan cannot be kept in {self._directory}: {error.strerror or error}") from error
 
 
 def _sizes(path: Path) -> tuple[int, int]:

@@ -17,11 +17,11 @@ from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, Step, begin, moves, reverse
 
 
-class Unknown(DiemError):
+class PlanNotFound(DiemError):
     """There is no such plan here."""
 
 
-class Conflict(DiemError):
+class PlanConflict(DiemError):
     """It cannot be done now; what was found is said."""
 
 
@@ -39,8 +39,8 @@ class Moves:
         """Keep a plan, to be applied.
 
         Raises:
-            Conflict: it was made for another epoch, or the map is not known yet.
-            NotKept: it cannot be written down.
+            PlanConflict: it was made for another epoch, or the map is not known yet.
+            PlanNotStored: it cannot be written down.
         """
         async with self._keeping:
             map_ = self._map()
@@ -54,8 +54,8 @@ class Moves:
         """Begin to move endpoints to where a plan has them.
 
         Raises:
-            Unknown: there is no such plan.
-            Conflict: another one is on its way, or the map has changed since this one was made.
+            PlanNotFound: there is no such plan.
+            PlanConflict: another one is on its way, or the map has changed since this one was made.
             KafkaUnavailable: it was not begun, or that is not known: ask for the status.
         """
         async with self._kept_while_it_begins(name):
@@ -77,8 +77,8 @@ class Moves:
         """Take a plan back: while it is being applied, from where it is; afterwards, by moving everything back.
 
         Raises:
-            Unknown: there is no such plan, or nothing is known of what was before it.
-            Conflict: it is not the plan that was applied last.
+            PlanNotFound: there is no such plan, or nothing is known of what was before it.
+            PlanConflict: it is not the plan that was applied last.
             KafkaUnavailable: it was not begun, or that is not known: ask for the status.
         """
         map_ = self._map()
@@ -86,18 +86,18 @@ class Moves:
             return self.status(name)
         if map_.head.plan != name:
             await self._plan(name)
-            raise Conflict(f"{name} is not what was applied last: that is {map_.head.plan or 'nothing'}")
+            raise PlanConflict(f"{name} is not what was applied last: that is {map_.head.plan or 'nothing'}")
         if map_.head.phase is not Phase.STABLE:
             return await self._write(map_, reverse(map_), name)
         before = self._library.before(name)
         if before is None:
-            raise Unknown(f"what was before {name} is not kept here: make a plan instead")
+            raise PlanNotFound(f"what was before {name} is not kept here: make a plan instead")
         homes = {endpoint.encode(): home for endpoint, home in before.items()}
         return await self._write(map_, begin(map_, homes, BACK + name), name)
 
     async def _write(self, map_: PartitionMap, step: Step, name: str) -> dict[str, Any]:
         if not await self._driver.write(map_.head, step):
-            raise Conflict("the map has changed just now: look, and try again")
+            raise PlanConflict("the map has changed just now: look, and try again")
         stage = _stage(step.head.plan, step.head.phase, name)
         # What was written just now has perhaps not been read yet.
         return {**self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
@@ -113,11 +113,11 @@ class Moves:
         """How far a plan is.
 
         Raises:
-            Unknown: there is no such plan here.
+            PlanNotFound: there is no such plan here.
         """
         brief = self._library.brief(name)
         if brief is None and not self._is_current(name):
-            raise Unknown(f"there is no plan {name} here")
+            raise PlanNotFound(f"there is no plan {name} here")
         return self._status(name, brief)
 
     def _is_current(self, name: str) -> bool:
@@ -149,7 +149,7 @@ class Moves:
         """What a plan promised.
 
         Raises:
-            Unknown: there is no such plan here.
+            PlanNotFound: there is no such plan here.
         """
         return (await self._plan(name)).report
 
@@ -168,21 +168,25 @@ class Moves:
     async def _plan(self, name: str) -> Plan:
         plan = await asyncio.to_thread(self._library.get, name)
         if plan is None:
-            raise Unknown(f"there is no plan {name} here: the instance that it was given to has it")
+            raise PlanNotFound(f"there is no plan {name} here: the instance that it was given to has it")
         return plan
 
     def _map(self) -> PartitionMap:
         if self._driver.map is None:
-            raise Conflict("the partition map has not been read yet")
+            raise PlanConflict("the partition map has not been read yet")
         return self._driver.map
 
     def _must_rest(self, map_: PartitionMap) -> None:
         if map_.head.phase is not Phase.STABLE:
-            raise Conflict(f"{map_.head.plan.removeprefix(BACK) or 'another move'} is on its way ({map_.head.phase})")
+            raise PlanConflict(
+                f"{map_.head.plan.removeprefix(BACK) or 'another move'} is on its way ({map_.head.phase})"
+            )
 
     def _must_fit(self, plan: Plan, map_: PartitionMap) -> None:
         if plan.epoch != map_.head.epoch:
-            raise Conflict(f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now")
+            raise PlanConflict(
+                f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now"
+            )
 
 
 _GOING = {Phase.PREPARE: "preparing", Phase.MOVE: "moving", Phase.RETIRE: "retiring", Phase.STABLE: "applied"}

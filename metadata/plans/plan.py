@@ -20,7 +20,7 @@ class BadPlan(DiemError):
     """What was given is not a plan."""
 
 
-class TooLarge(DiemError):
+class PlanTooLarge(DiemError):
     """What was given is larger than any plan may be."""
 
 

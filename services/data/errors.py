@@ -16,20 +16,20 @@ class DataError(DiemError):
         return str(self)
 
 
-class Malformed(DataError):
+class MalformedBody(DataError):
     """A body that cannot be read at all: not JSON, not UTF-8, nested too deeply."""
 
     code = "malformed"
 
 
-class TooLarge(DataError):
+class BodyTooLarge(DataError):
     """A body or a dataset above its size limit."""
 
     code = "too_large"
 
 
 @dataclass(eq=False)
-class Invalid(DataError):
+class InvalidDataset(DataError):
     """A body that can be read but is not a dataset; ``where`` is a JSON path or a line of the CSV text."""
 
     code = "invalid_dataset"
@@ -42,20 +42,20 @@ class Invalid(DataError):
         return f"{self.where}: {self.reason}" if self.where else self.reason
 
 
-class WrongUnit(Invalid):
+class WrongUnit(InvalidDataset):
     """A dataset whose unit or resolution is not the one that its endpoint has."""
 
     code = "wrong_unit"
 
 
-class KeyReused(DataError):
+class IdempotencyKeyReused(DataError):
     """An Idempotency-Key that came before with another request."""
 
     code = "idempotency_key_reused"
 
 
 @dataclass(eq=False)
-class Owned(DataError):
+class OwnedBySource(DataError):
     """A write through the API to an endpoint that belongs to a source."""
 
     template = "{endpoint} is kept by the source {source!r} and cannot be written through the API"
@@ -66,7 +66,7 @@ class Owned(DataError):
 
 
 @dataclass(eq=False)
-class Unknown(DataError):
+class UnknownEndpoint(DataError):
     """An endpoint that never existed."""
 
     template = "there is no endpoint {endpoint}"
@@ -76,7 +76,7 @@ class Unknown(DataError):
 
 
 @dataclass(eq=False)
-class Gone(DataError):
+class EndpointDeleted(DataError):
     """An endpoint that was deleted, with the version of its deletion."""
 
     template = "{endpoint} was deleted"
@@ -87,7 +87,7 @@ class Gone(DataError):
 
 
 @dataclass(eq=False)
-class NotKept(DataError):
+class VersionNotKept(DataError):
     """A version that an endpoint never had, or that is no longer kept."""
 
     template = "version {version} of {endpoint} is not kept"
@@ -104,7 +104,7 @@ class TooManyEndpoints(DataError):
 
 
 @dataclass(eq=False)
-class Unavailable(DataError):
+class StoreUnavailable(DataError):
     """The store cannot commit now (full disk, locked database) or has too much to do; nothing was changed."""
 
     template = "{reason}"

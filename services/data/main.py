@@ -25,7 +25,7 @@ from services.data.access.plans import Plans
 from services.data.api import Api, ApiOptions
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
-from services.data.errors import StoreInUse, Unavailable
+from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.report import Report
 from services.data.settings import Settings
 from services.data.sources import config
@@ -124,9 +124,9 @@ async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Stor
             url = settings.database_url.get_secret_value()
             mark = settings.state_dir / MARK_FILE
             return await Store.open(url, clock=clock, limits=_store_limits(settings), mark=mark)
-        except (StoreInUse, Unavailable) as error:
+        except (StoreInUse, StoreUnavailable) as error:
             # Who waits already waits for a database that is away, too.
-            if not settings.standby or (isinstance(error, Unavailable) and not waiting):
+            if not settings.standby or (isinstance(error, StoreUnavailable) and not waiting):
                 raise
             if not waiting:
                 _logger.info("standing by: another process has the store")

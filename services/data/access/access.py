@@ -57,7 +57,7 @@ class Access:
         """Read the keys of the store.
 
         Raises:
-            Unavailable: it cannot be read.
+            StoreUnavailable: it cannot be read.
         """
         ring = Keyring(await store.transact(records.read_keys))
         if lost := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
@@ -133,7 +133,7 @@ class Access:
         Raises:
             UnknownPlan: there is no such plan.
             TooManyKeys: there are as many as there may be.
-            Unavailable: the store cannot commit now.
+            StoreUnavailable: the store cannot commit now.
         """
         if plan not in self.plans:
             have = f"there are {', '.join(sorted(self.plans))}" if self.plans else "no [[plan]] is configured"
@@ -154,7 +154,7 @@ class Access:
         """Let a key be of no use from now on; None when there is none.
 
         Raises:
-            Unavailable: it is of no use now, but will be again after a restart: the store does not know.
+            StoreUnavailable: it is of no use now, but will be again after a restart: the store does not know.
         """
         key = self._ring.revoke(key_id, self._clock.wall_ms())
         if key is None:
@@ -173,7 +173,7 @@ class Access:
         """Requests of a key today that were answered, or lost with a process that was killed; and its limits.
 
         Raises:
-            Unavailable: that is not known, and the store cannot be asked.
+            StoreUnavailable: that is not known, and the store cannot be asked.
         """
         used, plan = await self._accounts.used(key), self.plans.get(key.plan)
         if plan is None:

@@ -10,7 +10,7 @@ from services.data.access.ledger import Ledger
 from services.data.access.plans import Plan
 from services.data.access.quota import Outcome, Quota, day_of
 from services.data.access.verdict import REASONS, Reason
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 
 _logger = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Accounts:
             try:
                 account.waiting += 1
                 await asyncio.shield(self._reserving(key, plan, account, day))
-            except Unavailable:
+            except StoreUnavailable:
                 return Reason.UNAVAILABLE
             finally:
                 account.waiting -= 1
@@ -75,7 +75,7 @@ class Accounts:
         """Units of today that were handed out, or lost with a process that was killed.
 
         Raises:
-            Unavailable: that is not known, and the store cannot be asked.
+            StoreUnavailable: that is not known, and the store cannot be asked.
         """
         account, day = self._accounts.get(key.id), self._today
         used = account.quota.used(day) if account is not None else None
@@ -108,9 +108,9 @@ class Accounts:
         units = account.quota.block(account.waiting)
         try:
             if self._closed:
-                raise Unavailable("the service is stopping")
+                raise StoreUnavailable("the service is stopping")
             account.quota.granted(day, units, await self._ledger.add(key.id, day, units))
-        except Unavailable:
+        except StoreUnavailable:
             if plan.per_day is not None:
                 raise
             account.quota.lent(day, units)

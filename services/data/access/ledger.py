@@ -9,7 +9,7 @@ from services.data.access.records import Units
 MAX_BATCH: Final = 200
 """Keys in one transaction: all want something when a day begins, and changes of data are not to wait for them."""
 Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
-"""Adds to the counts, all or none; returns, committed, each one's total. Raises Unavailable."""
+"""Adds to the counts, all or none; returns, committed, each one's total. Raises StoreUnavailable."""
 
 
 class Ledger:
@@ -25,7 +25,7 @@ class Ledger:
         """Add to the count of a key on a day; returns the total since then. 0 units only ask.
 
         Raises:
-            Unavailable: the store cannot commit now; the units may be lost.
+            StoreUnavailable: the store cannot commit now; the units may be lost.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((Units(key_id, day, units), answer))

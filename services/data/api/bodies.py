@@ -7,7 +7,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from services.data.errors import Malformed, TooLarge
+from services.data.errors import BodyTooLarge, MalformedBody
 from services.data.store import IdempotencyKey
 
 BODY_TIMEOUT_S: Final = 20.0
@@ -19,12 +19,12 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """The body.
 
     Raises:
-        TooLarge: as soon as it has more than ``max_bytes``, or says that it will have.
+        BodyTooLarge: as soon as it has more than ``max_bytes``, or says that it will have.
         HTTPException: 408, it took more than 20 s.
     """
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
-        raise TooLarge(f"a body has at most {max_bytes} bytes here, not {length}")
+        raise BodyTooLarge(f"a body has at most {max_bytes} bytes here, not {length}")
     chunks: list[bytes] = []
     size = 0
     try:
@@ -32,7 +32,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > max_bytes:
-                    raise TooLarge(f"a body has at most {max_bytes} bytes here")
+                    raise BodyTooLarge(f"a body has at most {max_bytes} bytes here")
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, headers={"Connection": "close"}) from None
@@ -43,13 +43,13 @@ def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
     """The request's Idempotency-Key with a digest of everything that decides what the request does.
 
     Raises:
-        Malformed: the header is empty, too long or not printable ASCII.
+        MalformedBody: the header is empty, too long or not printable ASCII.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
-        raise Malformed(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
+        raise MalformedBody(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     digest = blake2b(digest_size=16)
     query: bytes = request.scope["query_string"]
     for part in (request.method, request.scope["path"], query.decode(), request.headers.get("content-type", "")):

@@ -18,7 +18,7 @@ from services.data.api.guard import unauthorised
 from services.data.api.history import wanted_version
 from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
 from services.data.datasets.form import body as json_body
-from services.data.errors import Gone, Owned, Unknown
+from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
 from services.data.store import Accepted, Store
 
 JSON: Final = "application/json"
@@ -68,10 +68,10 @@ class DataApi:
         wanted = wanted_version(request)
         head = self._store.head(endpoint)
         if head is None:
-            raise Unknown(endpoint)
+            raise UnknownEndpoint(endpoint)
         version = wanted or head.version
         if head.gone and version == head.version:
-            raise Gone(endpoint, head.version)
+            raise EndpointDeleted(endpoint, head.version)
         chosen = choose(request.headers.get("accept"), (JSON, CSV))
         if chosen is None:
             return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
@@ -139,7 +139,7 @@ class DataApi:
     def _refuse_owned(self, endpoint: str) -> None:
         owner = self._owner_of(endpoint)
         if owner is not None:
-            raise Owned(endpoint, owner)
+            raise OwnedBySource(endpoint, owner)
 
     def _from_csv(self, endpoint: str, body: bytes, request: Request) -> datasets.Dataset:
         head = self._store.head(endpoint)

@@ -14,7 +14,7 @@ from diem.protocol.update import GONE
 from diem.protocol.versions import iso
 from services.data.api import cost
 from services.data.api.negotiate import has_etag
-from services.data.errors import Malformed, Unknown
+from services.data.errors import MalformedBody, UnknownEndpoint
 from services.data.store import Kept, Store
 
 PREFIX: Final = "/v1/history"
@@ -54,7 +54,7 @@ class HistoryApi:
         endpoint = endpoints.check(request.scope["path"].removeprefix(PREFIX))
         head = self._store.head(endpoint)
         if head is None:
-            raise Unknown(endpoint)
+            raise UnknownEndpoint(endpoint)
         # Versions become too old without a newer one.
         count = await self._store.count_versions(endpoint)
         if has_etag(request.headers.get("if-none-match"), _etag(head.version, count)):
@@ -128,13 +128,13 @@ def wanted_version(request: Request) -> int | None:
     """The version that a reader asks for with ``?version=N``; None for the current one.
 
     Raises:
-        Malformed: it is no version.
+        MalformedBody: it is no version.
     """
     text = request.query_params.get("version")
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) > 0):
-        raise Malformed("version is a whole number")
+        raise MalformedBody("version is a whole number")
     return int(text)
 
 

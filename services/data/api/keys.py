@@ -18,7 +18,7 @@ from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, Key, is_id
 from services.data.api import problems
 from services.data.api.bodies import read_body
-from services.data.errors import Invalid, Malformed
+from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"
 MAX_BODY: Final = 4096
@@ -69,14 +69,14 @@ def _wanted(body: bytes) -> tuple[str, str]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error}") from None
+        raise MalformedBody(f"not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Invalid('expected {"name": ..., "plan": ...}')
+        raise InvalidDataset('expected {"name": ..., "plan": ...}')
     name, plan = found.get("name"), found.get("plan")
     if not isinstance(name, str) or not name.strip().isprintable() or not 1 <= len(name.strip()) <= MAX_NAME:
-        raise Invalid(f"a name has 1 to {MAX_NAME} printable characters", "name")
+        raise InvalidDataset(f"a name has 1 to {MAX_NAME} printable characters", "name")
     if not isinstance(plan, str):
-        raise Invalid("a plan is needed", "plan")
+        raise InvalidDataset("a plan is needed", "plan")
     return name.strip(), plan
 
 

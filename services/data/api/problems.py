@@ -18,18 +18,18 @@ from services.data.access.verdict import Reason, Verdict
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
-    (errors.Malformed, 400, ""),
-    (errors.Unknown, 404, ""),
-    (errors.NotKept, 404, ""),
-    (errors.Owned, 409, ""),
-    (errors.Gone, 410, ""),
-    (errors.TooLarge, 413, ""),
-    (errors.Invalid, 422, ""),
-    (errors.KeyReused, 422, ""),
+    (errors.MalformedBody, 400, ""),
+    (errors.UnknownEndpoint, 404, ""),
+    (errors.VersionNotKept, 404, ""),
+    (errors.OwnedBySource, 409, ""),
+    (errors.EndpointDeleted, 410, ""),
+    (errors.BodyTooLarge, 413, ""),
+    (errors.InvalidDataset, 422, ""),
+    (errors.IdempotencyKeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),
     (UnknownPlan, 422, ""),
     (TooManyKeys, 409, "too_many_keys"),
-    (errors.Unavailable, 503, ""),
+    (errors.StoreUnavailable, 503, ""),
 )
 
 _REFUSALS: Final = {
@@ -53,11 +53,11 @@ def for_error(error: DiemError) -> Response:
     status, code = found
     headers: dict[str, str] = {}
     more: dict[str, Any] = {}
-    if isinstance(error, errors.Unavailable):
+    if isinstance(error, errors.StoreUnavailable):
         headers["Retry-After"] = str(error.retry_after_s)
-    if isinstance(error, errors.Invalid):
+    if isinstance(error, errors.InvalidDataset):
         more["errors"] = [{"where": error.where, "detail": error.reason}]
-    if isinstance(error, errors.Gone):
+    if isinstance(error, errors.EndpointDeleted):
         more["version"] = error.version
     if isinstance(error, errors.DataError):
         code = error.code

@@ -14,7 +14,7 @@ from services.data.datasets.declared import Declared, Description
 from services.data.datasets.form import Dataset, number, order_fault
 from services.data.datasets.instants import parse_resolution
 from services.data.datasets.units import Conversion
-from services.data.errors import Invalid, Malformed, WrongUnit
+from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 
 _COLUMNS: Final = ("time", "value", "unit", "endpoint")
 _MAX_FIELD: Final = 512
@@ -49,27 +49,29 @@ def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
     other. Empty lines are passed over; a byte order mark is, too.
 
     Raises:
-        Malformed: it is not UTF-8.
-        Invalid: header or line; says which.
+        MalformedBody: it is not UTF-8.
+        InvalidDataset: header or line; says which.
     """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Malformed(f"the CSV text is not UTF-8 (byte {error.start})") from None
+        raise MalformedBody(f"the CSV text is not UTF-8 (byte {error.start})") from None
     if "\0" in text:
-        raise Malformed("the CSV text has a NUL character")
+        raise MalformedBody("the CSV text has a NUL character")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     lines = _lines(reader)
     line, header = next(lines, (1, []))
     names = [name.strip().lower() for name in header]
     if len(set(names)) != len(names) or not {"time", "value"} <= set(names) <= set(_COLUMNS):
-        raise Invalid(f"the header must be time,value[,unit][,endpoint], not {','.join(names)[:60]!r}", f"line {line}")
+        raise InvalidDataset(
+            f"the header must be time,value[,unit][,endpoint], not {','.join(names)[:60]!r}", f"line {line}"
+        )
     rows: list[CsvRow] = []
     for line, cells in lines:
         if len(cells) != len(names):
-            raise Invalid(f"{len(cells)} columns instead of {len(names)}", f"line {line}")
+            raise InvalidDataset(f"{len(cells)} columns instead of {len(names)}", f"line {line}")
         if len(rows) == max_rows:
-            raise Invalid(f"more than {max_rows} lines", f"line {line}")
+            raise InvalidDataset(f"more than {max_rows} lines", f"line {line}")
         by_name = dict(zip(names, map(str.strip, cells), strict=True))
         rows.append(CsvRow(line, *(by_name.get(column, "") for column in _COLUMNS)))
     return CsvTable(frozenset(names), rows)
@@ -82,9 +84,9 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401  # c
         except StopIteration:
             return
         except csv.Error as error:
-            raise Invalid(f"not CSV: {error}", f"line {reader.line_num}") from None
+            raise InvalidDataset(f"not CSV: {error}", f"line {reader.line_num}") from None
         if any(len(cell) > _MAX_FIELD for cell in cells):
-            raise Invalid(f"a field has more than {_MAX_FIELD} characters", f"line {reader.line_num}")
+            raise InvalidDataset(f"a field has more than {_MAX_FIELD} characters", f"line {reader.line_num}")
         if any(cell.strip() for cell in cells):
             yield reader.line_num, cells
 
@@ -102,7 +104,7 @@ def rows_to_datasets(
         title: of every dataset.
 
     Raises:
-        Invalid: with the line.
+        InvalidDataset: with the line.
     """
     return read_table(table, Declared(endpoint, Description(unit_, resolution, title)))
 
@@ -111,13 +113,15 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
     """The datasets in a table, in the order in which their endpoints appear.
 
     Raises:
-        Invalid: with the line.
+        InvalidDataset: with the line.
     """
     endpoint = declared.endpoint
     if (endpoint is None) != ("endpoint" in table.columns):
-        raise Invalid("the column endpoint is missing" if endpoint is None else "unexpected column endpoint", "line 1")
+        raise InvalidDataset(
+            "the column endpoint is missing" if endpoint is None else "unexpected column endpoint", "line 1"
+        )
     if not table.rows:
-        raise Invalid("there are no points", "line 2")
+        raise InvalidDataset("there are no points", "line 2")
     groups: dict[str, list[CsvRow]] = {}
     for row in table.rows:
         groups.setdefault(row.endpoint if endpoint is None else endpoint, []).append(row)
@@ -127,10 +131,12 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
 def _one(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Dataset:
     known = declared.of(name)
     if not known.resolution:
-        raise Invalid("the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)")
+        raise InvalidDataset(
+            "the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)"
+        )
     unit = known.unit or next((row.unit for row in rows if row.unit), None)
     if not unit:
-        raise Invalid("the unit is not known: give ?unit= or a column unit")
+        raise InvalidDataset("the unit is not known: give ?unit= or a column unit")
     points: list[dict[str, Any]] = []
     previous = -1
     line = rows[0].line
@@ -150,7 +156,7 @@ def _one(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Datas
             previous = seconds
             points.append({"time": text, "value": _cell(value, convert)})
     except (ValueError, endpoints.BadName) as error:
-        raise Invalid(str(error), f"{place} {line}") from None
+        raise InvalidDataset(str(error), f"{place} {line}") from None
     return declared.seal(name, convert.unit, step, points)
 
 

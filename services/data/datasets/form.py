@@ -11,7 +11,7 @@ import orjson
 from diem.protocol.versions import iso
 from services.data.datasets.instants import Resolution, iso_seconds, parse_resolution
 from services.data.datasets.units import unit
-from services.data.errors import Invalid, TooLarge
+from services.data.errors import BodyTooLarge, InvalidDataset
 
 MAX_DATASET_BYTES: Final = 64 * 1024
 """Of one dataset: of its body as received, and of its canonical bytes (docs/protocol.md section 6)."""
@@ -69,11 +69,11 @@ def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[st
     """A dataset of points that were checked: ``{"time": <canonical text>, "value": <number() or None>}``.
 
     Raises:
-        TooLarge: its canonical bytes are more than 64 KiB.
+        BodyTooLarge: its canonical bytes are more than 64 KiB.
     """
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
     if len(content) > MAX_DATASET_BYTES:
-        raise TooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
+        raise BodyTooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
     return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
 
 
@@ -90,25 +90,25 @@ def build(
     """A dataset from values in memory, as sources make them; the same rules hold.
 
     Raises:
-        Invalid: the points are not on the grid of the resolution, do not ascend, or are no numbers.
+        InvalidDataset: the points are not on the grid of the resolution, do not ascend, or are no numbers.
     """
     try:
         step = parse_resolution(resolution)
         unit(unit_)
     except ValueError as error:
-        raise Invalid(str(error), endpoint) from None
+        raise InvalidDataset(str(error), endpoint) from None
     checked: list[dict[str, Any]] = []
     previous = -1
     for seconds, value in points:
         if seconds <= previous or seconds % step.seconds:
-            raise Invalid(f"{iso_seconds(seconds)} {order_fault(seconds, previous, step)}", endpoint)
+            raise InvalidDataset(f"{iso_seconds(seconds)} {order_fault(seconds, previous, step)}", endpoint)
         previous = seconds
         try:
             checked.append({"time": iso_seconds(seconds), "value": None if value is None else number(value)})
         except ValueError as error:
-            raise Invalid(str(error), endpoint) from None
+            raise InvalidDataset(str(error), endpoint) from None
     if not checked:
-        raise Invalid("there are no points", endpoint)
+        raise InvalidDataset("there are no points", endpoint)
     return replace(seal(endpoint, unit_, step, checked, title), area=area, quantity=quantity)
 
 

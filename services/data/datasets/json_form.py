@@ -20,7 +20,7 @@ from services.data.datasets.instants import parse_resolution
 from services.data.datasets.points import points_of
 from services.data.datasets.repeated import refuse_repeated_keys
 from services.data.datasets.units import unit
-from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
+from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
 _IN_BULK: Final = _SINGLE | {"endpoint"}
@@ -30,10 +30,10 @@ def parse_single(endpoint: str, body: bytes) -> Dataset:
     """The body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
 
     Raises:
-        TooLarge, Malformed, Invalid: nothing of the body was taken.
+        BodyTooLarge, MalformedBody, InvalidDataset: nothing of the body was taken.
     """
     if len(body) > MAX_DATASET_BYTES:
-        raise TooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
+        raise BodyTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
     dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
     refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset
@@ -43,15 +43,15 @@ def parse_bulk(body: bytes) -> list[Dataset]:
     """The body of a bulk PUT: ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``, 1 to 50 of them.
 
     Raises:
-        TooLarge, Malformed, Invalid: nothing of the body was taken.
+        BodyTooLarge, MalformedBody, InvalidDataset: nothing of the body was taken.
     """
     if len(body) > MAX_BULK_BYTES:
-        raise TooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
+        raise BodyTooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
     raw = _load(body)
     if type(raw) is not dict or raw.keys() != {"datasets"} or type(raw["datasets"]) is not list:
-        raise Invalid('expected an object with "datasets", an array, and nothing else', "$")
+        raise InvalidDataset('expected an object with "datasets", an array, and nothing else', "$")
     if not 1 <= len(raw["datasets"]) <= MAX_DATASETS:
-        raise Invalid(f"1 to {MAX_DATASETS} datasets in one request, not {len(raw['datasets'])}", "$.datasets")
+        raise InvalidDataset(f"1 to {MAX_DATASETS} datasets in one request, not {len(raw['datasets'])}", "$.datasets")
     datasets = [_dataset(endpoint, item, _IN_BULK, where) for where, endpoint, item in _named(raw["datasets"])]
     expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
     points = sum(len(item["points"]) for item in raw["datasets"])
@@ -69,7 +69,7 @@ def parse_source(
     then agree with the configuration. Other fields are the source's own and ignored.
 
     Raises:
-        Malformed, Invalid, TooLarge: nothing of the body was taken.
+        MalformedBody, InvalidDataset, BodyTooLarge: nothing of the body was taken.
     """
     return read_json(body, Declared(endpoint, Description(unit_, resolution, title)))
 
@@ -81,13 +81,13 @@ def read_json(body: bytes, declared: Declared) -> list[Dataset]:
         item = {"points": raw} if type(raw) is list else raw
         return [_completed(declared.endpoint, item, declared, "$")]
     if type(raw) is not dict or type(raw.get("datasets")) is not list or not raw["datasets"]:
-        raise Invalid('expected an object with "datasets", an array', "$")
+        raise InvalidDataset('expected an object with "datasets", an array', "$")
     return [_completed(name, item, declared, where) for where, name, item in _named(raw["datasets"])]
 
 
 def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Dataset:
     if type(raw) is not dict or "points" not in raw:
-        raise Invalid('expected an object with "points"', where)
+        raise InvalidDataset('expected an object with "points"', where)
     known = declared.of(endpoint)
     unit_ = _stated(raw, "unit", known.unit, where)
     resolution = _stated(raw, "resolution", known.resolution, where)
@@ -97,7 +97,7 @@ def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Da
         field = "resolution"
         step = parse_resolution(resolution)
     except ValueError as error:
-        raise Invalid(str(error), f"{where}.{field}") from None
+        raise InvalidDataset(str(error), f"{where}.{field}") from None
     read = None if declared.clock is None else declared.instant
     converts = convert if convert.changes else None
     points = points_of(raw["points"], step, f"{where}.points", read=read, convert=converts, days=declared.days(step))
@@ -107,7 +107,7 @@ def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Da
 def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -> str:
     given = raw.get(field, expected)
     if given is None:
-        raise Invalid(f"neither the data nor the configuration says the {field}", where)
+        raise InvalidDataset(f"neither the data nor the configuration says the {field}", where)
     if expected is not None and given != expected and not (field == "resolution" and _same(given, expected)):
         raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
     return str(given)
@@ -123,18 +123,18 @@ def _same(given: object, expected: str) -> bool:
 
 def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> Dataset:
     if type(raw) is not dict:
-        raise Invalid("a dataset is an object", where)
+        raise InvalidDataset("a dataset is an object", where)
     if raw.keys() != fields:
         missing, unknown = sorted(fields - raw.keys()), sorted(map(str, raw.keys() - fields))
         fault = f"missing {', '.join(missing)}" if missing else f"unknown field {unknown[0][:40]!r}"
-        raise Invalid(fault, where)
+        raise InvalidDataset(fault, where)
     field = "unit"
     try:
         unit(raw["unit"])
         field = "resolution"
         step = parse_resolution(str(raw["resolution"]))
     except ValueError as error:
-        raise Invalid(str(error), f"{where}.{field}") from None
+        raise InvalidDataset(str(error), f"{where}.{field}") from None
     return seal(endpoint, raw["unit"], step, points_of(raw["points"], step, f"{where}.points"))
 
 
@@ -145,7 +145,7 @@ def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
         where = f"$.datasets[{index}]"
         endpoint = _endpoint(item, where)
         if endpoint in seen:
-            raise Invalid(f"{endpoint} is there twice", f"{where}.endpoint")
+            raise InvalidDataset(f"{endpoint} is there twice", f"{where}.endpoint")
         seen.add(endpoint)
         yield where, endpoint, item
 
@@ -153,20 +153,20 @@ def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
 def _endpoint(raw: object, where: str) -> str:
     name = raw.get("endpoint") if type(raw) is dict else None
     if not isinstance(name, str):
-        raise Invalid('a dataset is an object with an "endpoint"', where)
+        raise InvalidDataset('a dataset is an object with an "endpoint"', where)
     try:
         return endpoints.check(name)
     except endpoints.BadName as error:
-        raise Invalid(str(error), f"{where}.endpoint") from None
+        raise InvalidDataset(str(error), f"{where}.endpoint") from None
 
 
 def _load(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
     if deeper_than(body, MAX_DEPTH):
-        raise Malformed(f"JSON nested more than {MAX_DEPTH} deep")
+        raise MalformedBody(f"JSON nested more than {MAX_DEPTH} deep")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error}") from None
+        raise MalformedBody(f"not JSON: {error}") from None
 
 
 def _point_keys(dataset: Dataset) -> dict[str, int]:

@@ -7,7 +7,7 @@ from services.data.datasets.form import number, order_fault
 from services.data.datasets.instants import Instant, Resolution, parse_instant
 from services.data.datasets.units import Conversion
 from services.data.datasets.zones import LocalDays
-from services.data.errors import Invalid
+from services.data.errors import InvalidDataset
 
 
 def points_of(
@@ -30,10 +30,10 @@ def points_of(
         days: checks the times instead of the grid of the resolution.
 
     Raises:
-        Invalid: it is none; names the first point that is wrong.
+        InvalidDataset: it is none; names the first point that is wrong.
     """
     if type(raw) is not list or not raw:
-        raise Invalid("expected an array of at least one point", where)
+        raise InvalidDataset("expected an array of at least one point", where)
     grid = step.seconds
     modulus = grid if days is None else 1
     previous = -1
@@ -57,11 +57,11 @@ def points_of(
         except (KeyError, TypeError):
             _explain_point(point, f"{where}[{index}]")
         except ValueError as error:
-            raise Invalid(str(error), f"{where}[{index}]") from None
+            raise InvalidDataset(str(error), f"{where}[{index}]") from None
     return points
 
 
 def _explain_point(point: object, where: str) -> NoReturn:
     if type(point) is not dict or not point.keys() >= {"time", "value"}:
-        raise Invalid('a point is an object with "time" and "value"', where)
-    raise Invalid("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
+        raise InvalidDataset('a point is an object with "time" and "value"', where)
+    raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from services.data.errors import Invalid
+from services.data.errors import InvalidDataset
 
 
 def refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
@@ -21,5 +21,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise Invalid(f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object")
+        raise InvalidDataset(
+            f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object"
+        )
     return found

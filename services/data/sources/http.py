@@ -14,7 +14,7 @@ from diem.process.clock import Clock
 from diem.protocol.retry_after import retry_after_s
 from services.data import datasets
 from services.data.datasets import Dataset
-from services.data.errors import DataError, Invalid
+from services.data.errors import DataError, InvalidDataset
 from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
 from services.data.sources.network import Allowance, BoundedTransport
 from services.data.sources.schedule import next_time
@@ -145,9 +145,9 @@ class HttpSource:
         (claim,) = self.claims
         for dataset in found:
             if not claim.covers(dataset.endpoint):
-                raise Invalid(f"{dataset.endpoint} is not below the prefix {self._config.prefix}")
+                raise InvalidDataset(f"{dataset.endpoint} is not below the prefix {self._config.prefix}")
         if len(self._names.union(dataset.endpoint for dataset in found)) > self._config.max_endpoints:
-            raise Invalid(f"more than {self._config.max_endpoints} different endpoints (max_endpoints)")
+            raise InvalidDataset(f"more than {self._config.max_endpoints} different endpoints (max_endpoints)")
         return found
 
     def _is_csv(self, content_type: str) -> bool:

@@ -12,7 +12,7 @@ from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
 from services.data.datasets import Dataset
-from services.data.errors import Invalid
+from services.data.errors import InvalidDataset
 from services.data.sources import plugins
 from services.data.sources.claims import Claims
 from services.data.sources.config import Config
@@ -65,7 +65,7 @@ class Keeper:
         async def put(datasets: Sequence[Dataset], *, source: str) -> object:
             for dataset in datasets:
                 if source != name or self.claims.owner_of(dataset.endpoint) != name:
-                    raise Invalid(f"{dataset.endpoint} is not claimed by the source {name!r}")
+                    raise InvalidDataset(f"{dataset.endpoint} is not claimed by the source {name!r}")
                 check_storable(dataset)
             stored = await sink(datasets, source=name)
             self._kept[name].update(dataset.endpoint for dataset in datasets)
@@ -96,21 +96,21 @@ def check_storable(dataset: Dataset) -> None:
     """Refuse what a database refuses: there it would fail with everything else of its transaction.
 
     Raises:
-        Invalid: its name is none, or its title, area or quantity is too long or no text.
+        InvalidDataset: its name is none, or its title, area or quantity is too long or no text.
     """
     try:
         endpoints.check(dataset.endpoint)
     except endpoints.BadName as error:
-        raise Invalid(str(error)) from None
+        raise InvalidDataset(str(error)) from None
     for field, text, most in (
         ("title", dataset.title, MAX_TITLE),
         ("area", dataset.area, MAX_AREA),
         ("quantity", dataset.quantity, MAX_QUANTITY),
     ):
         if len(text) > most:
-            raise Invalid(f"the {field} has more than {most} characters", dataset.endpoint)
+            raise InvalidDataset(f"the {field} has more than {most} characters", dataset.endpoint)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise Invalid(f"the {field} is no text: it has half a character", dataset.endpoint)
+            raise InvalidDataset(f"the {field} is no text: it has half a character", dataset.endpoint)
 
 
 def _make(table: SourceTable, clock: Clock) -> Source:

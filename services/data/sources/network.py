@@ -12,7 +12,7 @@ READ: Final = 8 * 1024
 """Bytes that are read at once: what a parser makes of them (300 interim answers, 1,000 chunks) takes 10 ms at most."""
 
 
-class TooMuch(httpcore.RemoteProtocolError):
+class ResponseTooLarge(httpcore.RemoteProtocolError):
     """The other side sent more than it may."""
 
 
@@ -26,7 +26,7 @@ class Allowance:
         """Count what was read; raises TooMuch."""
         self.left -= count
         if self.left < 0:
-            raise TooMuch("the answer is longer than it may be")
+            raise ResponseTooLarge("the answer is longer than it may be")
 
 
 class _Stream(httpcore.AsyncNetworkStream):

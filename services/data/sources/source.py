@@ -11,7 +11,7 @@ from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol.versions import iso
 from services.data.datasets import Dataset
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 
 MAX_ERROR: Final = 300
 """Characters of an error that are kept: what failed may have written it."""
@@ -98,7 +98,7 @@ class Health:
 
 def fault_of(error: Exception) -> Fault:
     """What everybody may know of an error."""
-    if isinstance(error, Unavailable):
+    if isinstance(error, StoreUnavailable):
         return Fault.STORE
     return Fault.INVALID if isinstance(error, DiemError) else Fault.UNREACHABLE
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import insert, select
 
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 from services.data.store.cursor import Cursor, read_cursor
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.migrate import upgrade
@@ -32,7 +32,7 @@ async def load(database: Database) -> Loaded:
 
     Raises:
         StoreInUse: another process has it open.
-        Unavailable: its disk is full or it is locked.
+        StoreUnavailable: its disk is full or it is locked.
         DataError: it cannot be used.
     """
     state = State()
@@ -49,5 +49,5 @@ async def load(database: Database) -> Loaded:
             old_versions = await count_old(connection)
             await connection.commit()
     except ERRORS as error:
-        raise Unavailable(f"the store {database.shown} cannot be opened: {reason(error)}") from error
+        raise StoreUnavailable(f"the store {database.shown} cannot be opened: {reason(error)}") from error
     return Loaded(store, state, cursor, old_versions)

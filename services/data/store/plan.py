@@ -9,7 +9,14 @@ import orjson
 from diem.protocol.update import GONE, UPDATE
 from diem.protocol.versions import next_version
 from services.data.datasets import Dataset
-from services.data.errors import DataError, Gone, KeyReused, TooManyEndpoints, Unknown, WrongUnit
+from services.data.errors import (
+    DataError,
+    EndpointDeleted,
+    IdempotencyKeyReused,
+    TooManyEndpoints,
+    UnknownEndpoint,
+    WrongUnit,
+)
 from services.data.store.state import Head
 
 
@@ -104,7 +111,7 @@ def _answer(so_far: Plan, write: Write, basis: Basis) -> list[Accepted]:
         known = so_far.requests.get(write.key.key) or basis.remembered.get(write.key.key)
         if known is not None:
             if known.digest != write.key.digest:
-                raise KeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
+                raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
             return [Accepted(*item) for item in orjson.loads(known.answer)]
     current = {endpoint: so_far.heads.get(endpoint) or basis.heads.get(endpoint) for endpoint in write.endpoints}
     if write.delete:
@@ -166,9 +173,9 @@ def _put(so_far: Plan, write: Write, dataset: Dataset, basis: Basis) -> Accepted
 
 def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accepted:
     if head is None:
-        raise Unknown(write.delete)
+        raise UnknownEndpoint(write.delete)
     if head.gone:
-        raise Gone(write.delete, head.version)
+        raise EndpointDeleted(write.delete, head.version)
     _keep(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version, now_ms)

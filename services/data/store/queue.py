@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from services.data.errors import DataError, Unavailable
+from services.data.errors import DataError, StoreUnavailable
 from services.data.store.plan import Accepted, Write
 
 MAX_GROUP: Final = 400
@@ -43,11 +43,11 @@ class WriteQueue:
         return len(self._waiting)
 
     def add(self, write: Write) -> Waiting:
-        """Let a write wait; raises Unavailable when too many do."""
+        """Let a write wait; raises StoreUnavailable when too many do."""
         size = sum(len(dataset.content) for dataset in write.datasets)
         full = len(self._waiting) >= self._max_requests
         if full or self._bytes + size > self._max_bytes:
-            raise Unavailable("too many writes are waiting", 1)
+            raise StoreUnavailable("too many writes are waiting", 1)
         waiting = Waiting(write, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._bytes += size

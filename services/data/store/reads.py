@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
 
 from diem.process.clock import Clock
-from services.data.errors import Gone, NotKept, Unavailable, Unknown
+from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.store.cache import Cache, Stored
 from services.data.store.database import ERRORS, Database
 from services.data.store.history import HistoryLimits, Kept
@@ -52,14 +52,14 @@ class Reads:
         """The dataset of an endpoint: at least the version that its head has.
 
         Raises:
-            Unknown, Gone: there is none.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint, EndpointDeleted: there is none.
+            StoreUnavailable: the database cannot be read.
         """
         head = self._heads.get(endpoint)
         if head is None:
-            raise Unknown(endpoint)
+            raise UnknownEndpoint(endpoint)
         if head.gone:
-            raise Gone(endpoint, head.version)
+            raise EndpointDeleted(endpoint, head.version)
         cached = self._cache.get(endpoint)
         if cached is not None and cached.version >= head.version:
             return cached
@@ -68,9 +68,9 @@ class Reads:
                 found = await connection.execute(_READ.where(ENDPOINTS.c.endpoint == endpoint))
                 version, changed_ms, content, kind = found.one()
         except ERRORS as error:
-            raise Unavailable("the store cannot be read now") from error
+            raise StoreUnavailable("the store cannot be read now") from error
         if kind:
-            raise Gone(endpoint, version)
+            raise EndpointDeleted(endpoint, version)
         stored = Stored(version, changed_ms, content)
         self._cache.put(endpoint, stored)
         return stored
@@ -79,18 +79,18 @@ class Reads:
         """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
 
         Raises:
-            Unknown: there never was such an endpoint.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint: there never was such an endpoint.
+            StoreUnavailable: the database cannot be read.
         """
         if self._heads.get(endpoint) is None:
-            raise Unknown(endpoint)
+            raise UnknownEndpoint(endpoint)
         return [Kept._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
 
     async def count(self, endpoint: str) -> int:
         """How many versions of an endpoint :meth:`versions` has.
 
         Raises:
-            Unavailable: the database cannot be read.
+            StoreUnavailable: the database cannot be read.
         """
         ((count,),) = await self._rows(_COUNT, {"name": endpoint, **self._limits()})
         return int(count)
@@ -99,18 +99,18 @@ class Reads:
         """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
 
         Raises:
-            Unknown, NotKept: there is no such endpoint, or not this version of it.
-            Gone: this version is a deletion.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint, VersionNotKept: there is no such endpoint, or not this version of it.
+            EndpointDeleted: this version is a deletion.
+            StoreUnavailable: the database cannot be read.
         """
         if self._heads.get(endpoint) is None:
-            raise Unknown(endpoint)
+            raise UnknownEndpoint(endpoint)
         rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
         if not rows:
-            raise NotKept(endpoint, version)
+            raise VersionNotKept(endpoint, version)
         kept = Kept._make(rows[0])
         if kept.kind:
-            raise Gone(endpoint, version)
+            raise EndpointDeleted(endpoint, version)
         return Stored(version, kept.changed_ms, kept.content)
 
     def _limits(self) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Reads:
             async with self._database.reading() as connection:
                 return list(await connection.execute(statement, parameters))
         except ERRORS as error:
-            raise Unavailable("the store cannot be read now") from error
+            raise StoreUnavailable("the store cannot be read now") from error
 
     def committed(self, planned: Plan) -> None:
         """Take over what was committed."""

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.fanout.changes import ChangeMap
 from diem.process.clock import Clock, SystemClock
 from services.data.datasets import Dataset
-from services.data.errors import DataError, StoreInUse, Unavailable
+from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store.cache import Stored
 from services.data.store.cursor import Cursor
 from services.data.store.database import ERRORS, Database, database_at, reason
@@ -71,7 +71,7 @@ class Store:
 
         Raises:
             StoreInUse: another process has it open.
-            Unavailable: its disk is full or it is locked.
+            StoreUnavailable: its disk is full or it is locked.
             DataError: the URL or the database cannot be used.
         """
         limits = limits or StoreLimits()
@@ -168,8 +168,8 @@ class Store:
         An endpoint whose content is what it was keeps its version (``changed`` is false).
 
         Raises:
-            WrongUnit, KeyReused, TooManyEndpoints: refused.
-            Unavailable: the store cannot commit now; nothing was stored.
+            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: refused.
+            StoreUnavailable: the store cannot commit now; nothing was stored.
         """
         return await self._writer.submit(Write(datasets=datasets, source=source, key=key))
 
@@ -177,8 +177,8 @@ class Store:
         """Delete an endpoint; the deletion is a change with a version of its own.
 
         Raises:
-            Unknown, Gone: there is nothing to delete.
-            KeyReused, Unavailable: as :meth:`put`.
+            UnknownEndpoint, EndpointDeleted: there is nothing to delete.
+            IdempotencyKeyReused, StoreUnavailable: as :meth:`put`.
         """
         (accepted,) = await self._writer.submit(Write(delete=endpoint, key=key))
         return accepted
@@ -187,7 +187,7 @@ class Store:
         """Do what is no change of an endpoint, between the writer's transactions, and commit it.
 
         Raises:
-            Unavailable: the store cannot commit now; whether it has is not known.
+            StoreUnavailable: the store cannot commit now; whether it has is not known.
         """
         try:
             async with self._database.writing() as connection:
@@ -195,9 +195,9 @@ class Store:
                 await connection.commit()
                 return done
         except StoreInUse as error:
-            raise Unavailable(str(error)) from error
+            raise StoreUnavailable(str(error)) from error
         except ERRORS as error:
-            raise Unavailable(f"the store cannot commit now: {reason(error)}", RETRY_AFTER_S) from error
+            raise StoreUnavailable(f"the store cannot commit now: {reason(error)}", RETRY_AFTER_S) from error
 
     # Reads
 
@@ -218,8 +218,8 @@ class Store:
         """The dataset of an endpoint: at least the version that :meth:`head` has said.
 
         Raises:
-            Unknown, Gone: there is none.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint, EndpointDeleted: there is none.
+            StoreUnavailable: the database cannot be read.
         """
         return await self._reads.current(endpoint)
 
@@ -227,21 +227,21 @@ class Store:
         """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
 
         Raises:
-            Unknown: there never was such an endpoint.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint: there never was such an endpoint.
+            StoreUnavailable: the database cannot be read.
         """
         return await self._reads.versions(endpoint)
 
     async def count_versions(self, endpoint: str) -> int:
-        """How many :meth:`versions` there are: fewer with time. Raises Unavailable: the database cannot be read."""
+        """Return how many :meth:`versions` there are: fewer with time. Raises StoreUnavailable: no database answers."""
         return await self._reads.count(endpoint)
 
     async def read_version(self, endpoint: str, version: int) -> Stored:
         """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
 
         Raises:
-            Unknown, NotKept: there is no such endpoint, or not this version of it.
-            Gone: this version is a deletion.
-            Unavailable: the database cannot be read.
+            UnknownEndpoint, VersionNotKept: there is no such endpoint, or not this version of it.
+            EndpointDeleted: this version is a deletion.
+            StoreUnavailable: the database cannot be read.
         """
         return await self._reads.version(endpoint, version)

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from diem.process.clock import Clock
-from services.data.errors import StoreInUse, Unavailable
+from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.store import transaction
 from services.data.store.cursor import Cursor, keep_cursor
 from services.data.store.database import ERRORS, Database, reason
@@ -51,7 +51,7 @@ class WriterLimits:
 class Writer:
     """Requests go in through :meth:`submit`, :meth:`run` commits them; nothing else writes to the store.
 
-    When the store cannot commit, every waiting request gets :class:`Unavailable` and nothing of any is stored. The
+    When the store cannot commit, every waiting request gets :class:`StoreUnavailable` and nothing of any is stored. The
     writer then tries again once a second by itself, so that the store is back when its disk or lock is.
     """
 
@@ -82,10 +82,10 @@ class Writer:
 
         Raises:
             DataError: it was refused; nothing of it is stored.
-            Unavailable: too many wait, or the store cannot commit.
+            StoreUnavailable: too many wait, or the store cannot commit.
         """
         if self._closing:
-            raise Unavailable("the service is stopping", RETRY_AFTER_S)
+            raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
         waiting = self._queue.add(write)
         self._wake.set()
         return await waiting.answer
@@ -102,7 +102,7 @@ class Writer:
         except StoreInUse as error:
             self._closing, self.failure = True, str(error)
             for waiting in self._queue.drain():
-                waiting.settle(Unavailable(str(error), RETRY_AFTER_S))
+                waiting.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
             raise
 
     async def _run(self) -> None:
@@ -149,7 +149,7 @@ class Writer:
             planned = await self._transact([waiting.write for waiting in group])
         except StoreInUse as error:
             for waiting in group:
-                waiting.settle(Unavailable(str(error), RETRY_AFTER_S))
+                waiting.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
             raise
         except ERRORS as error:
             refusal = self._failed(error)
@@ -232,10 +232,10 @@ class Writer:
             _logger.info("the store commits again", failed_before=self.failure)
             self.failure = None
 
-    def _failed(self, error: Exception) -> Unavailable:
+    def _failed(self, error: Exception) -> StoreUnavailable:
         self.counts.failures += 1
         said = reason(error)
         if said != self.failure:
             _logger.error("the store cannot commit", reason=said)
             self.failure = said
-        return Unavailable(f"the store cannot commit now: {said}; nothing was stored", RETRY_AFTER_S)
+        return StoreUnavailable(f"the store cannot commit now: {said}; nothing was stored", RETRY_AFTER_S)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from deploy import up as module
-from deploy.launch import Misconfigured, NotStarted
+from deploy.launch import Misconfigured, ProcessNotStarted
 from deploy.ports import OWN_RANGE
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
@@ -13,12 +13,12 @@ from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations
 
 
-async def failure(tmp_path: Path, script: str) -> NotStarted:
+async def failure(tmp_path: Path, script: str) -> ProcessNotStarted:
     """Run `diem up` with children that do what a shell script says, until it gives up."""
     options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
     wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
     state = StateDir(tmp_path)
-    with state.held(), PortReservations() as reservations, pytest.raises(NotStarted) as caught:
+    with state.held(), PortReservations() as reservations, pytest.raises(ProcessNotStarted) as caught:
         ports = assign_ports(wanted, {}, lambda _default: OWN_RANGE.start, reservations.reserve)
         topology = compose(options, ports, Programs(("/bin/sh", "-c", script)))
         await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))

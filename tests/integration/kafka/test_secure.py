@@ -30,7 +30,7 @@ from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner, client_id
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
 from diem.traffic.kafka import KafkaSink
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 from tests.integration.data.process import bulk
 from tests.support.bridging import Heard, until
 from tests.support.patience import PATIENCE_S
@@ -278,7 +278,7 @@ async def test_traffic_is_written_and_read_by_printed_rights_alone(secure: Secur
     edge = KafkaSink(secure.options("edge"), "websocket-1")
     name = secure.plain.names.traffic
     await secure.delete_topic(name)
-    with pytest.raises(NotWritten, match="was not made: Authorization failed"):
+    with pytest.raises(SinkUnavailable, match="was not made: Authorization failed"):
         await edge.write([b"1"])
     (line,) = [each for each in topic_lines if f"--topic {name} " in each]
     await secure.make_topic(line)

@@ -20,7 +20,7 @@ from diem.kafka.topics import ensure_traffic
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka import KafkaSink
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 from tests.integration.proxy.test_proxy import subscribe, unsubscribe
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -91,7 +91,7 @@ async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions
                 try:
                     await sink.write([b"after"])
                     break
-                except NotWritten as error:
+                except SinkUnavailable as error:
                     assert error.reason == "kafka"
         assert set(await in_topic(kafka_options, 1)) == {b"after"}
     finally:
@@ -100,7 +100,7 @@ async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions
 
 async def test_without_brokers_events_are_kept_by_whoever_has_them() -> None:
     sink = KafkaSink(KafkaOptions(f"127.0.0.1:{free_port()}"), "websocket-1")
-    with pytest.raises(NotWritten) as missing:
+    with pytest.raises(SinkUnavailable) as missing:
         await sink.write([b"1"])
     assert missing.value.reason == "kafka"
     await sink.write([])

@@ -11,7 +11,7 @@ from metadata.jobs.ingest import Batch, ingest
 from metadata.jobs.logs import committed, data_files, read_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.status import status
-from metadata.jobs.warehouse import EVENTS, QUARANTINE, Busy, Warehouse
+from metadata.jobs.warehouse import EVENTS, QUARANTINE, SourceInUse, Warehouse
 from metadata.jobs.windows import last_window
 from tests.support.traffic import generated, write
 
@@ -73,7 +73,7 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
 
 def test_source_is_read_by_one_pipeline_at_a_time(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in")
-    with warehouse.reading(source.name), pytest.raises(Busy):
+    with warehouse.reading(source.name), pytest.raises(SourceInUse):
         ingest(spark, source, warehouse)
 
 

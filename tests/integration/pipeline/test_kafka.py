@@ -14,7 +14,7 @@ from metadata.jobs import tables
 from metadata.jobs.behind import Behind
 from metadata.jobs.ingest import ingest
 from metadata.jobs.logs import read_offsets
-from metadata.jobs.topic import NoTopic, kafka_source, unread_records
+from metadata.jobs.topic import NoTrafficTopic, kafka_source, unread_records
 from metadata.jobs.warehouse import Warehouse
 from tests.support.traffic import generated
 
@@ -34,7 +34,7 @@ async def send(options: KafkaOptions, values: list[bytes]) -> None:
 async def test_records_are_read_once_and_what_is_left_is_known(
     spark: "SparkSession", kafka_options: KafkaOptions, tmp_path: Path
 ) -> None:
-    with pytest.raises(NoTopic):
+    with pytest.raises(NoTrafficTopic):
         await kafka_source(kafka_options)
     await ensure_traffic(kafka_options)
     events = [event for event, _ in generated(4, clients=10)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deploy.control import ControlFailed, Refused, ask, serving
+from deploy.control import CommandRefused, ControlFailed, ask, serving
 from deploy.statedir import NotUp, StateDir
 
 
@@ -38,7 +38,7 @@ async def test_arguments_reach_the_handler(tmp_path: Path) -> None:
 
 async def test_refusal_of_a_handler_is_told(tmp_path: Path) -> None:
     async def refuse(_request: dict[str, Any]) -> dict[str, Any]:
-        raise Refused("not that many")
+        raise CommandRefused("not that many")
 
     async with serving(state := StateDir(tmp_path), {"scale": refuse}):
         with pytest.raises(ControlFailed, match="did not do it: not that many"):

@@ -9,9 +9,9 @@ import pytest
 
 from deploy import command_options, commands, keys
 from deploy.command_options import EXIT_INTERRUPTED
-from deploy.found import DataService, Unreachable
+from deploy.found import DataService, DataServiceUnavailable
 from deploy.keys import BadInternalUrl, key_service
-from deploy.refused import Refused
+from deploy.refused import ServiceRefused
 from deploy.statedir import NotUp, StateDir
 from diem.process import lifecycle
 from diem.process.auth import SharedKey
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any
 
     async def request(service: DataService, method: str, path: str, **options: Any) -> None:
         requests.append((method, service.base + path, options))
-        raise Unreachable(service.base, "refused")
+        raise DataServiceUnavailable(service.base, "refused")
 
     monkeypatch.setattr(DataService, "request", request)
     return requests
@@ -40,9 +40,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any
 async def test_keys_are_those_of_what_is_up_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     requests = asked(monkeypatch)
     (tmp_path / "processes.json").write_text(json.dumps(PROCESSES))
-    with pytest.raises(Unreachable):
+    with pytest.raises(DataServiceUnavailable):
         await key_service(StateDir(tmp_path), None, SHARED).create("a", "free")
-    with pytest.raises(Unreachable):
+    with pytest.raises(DataServiceUnavailable):
         await key_service(StateDir(tmp_path), "http://10.0.0.1:9080/", SHARED).revoke("abcd1234")
     headers = {"Authorization": SHARED.header}
     assert requests == [
@@ -54,7 +54,7 @@ async def test_keys_are_those_of_what_is_up_here(monkeypatch: pytest.MonkeyPatch
 async def test_nothing_is_asked_for_what_cannot_be_an_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     requests = asked(monkeypatch)
     for text in ("", "../x", "a b", "é"):
-        with pytest.raises(Refused):
+        with pytest.raises(ServiceRefused):
             await key_service(StateDir(tmp_path), "http://10.0.0.1:9080", SHARED).revoke(text)
     assert requests == []
 

@@ -12,7 +12,7 @@ from deploy.kafka.jars import JarsUnavailable
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import Program
 from deploy.nginx import program as nginx
-from deploy.prepare import NotPrepared
+from deploy.prepare import PreparationFailed
 from deploy.statedir import StateDir
 from deploy.topology import KafkaOptions, Mode, Options, Ports, sizes_of, slots
 
@@ -162,7 +162,9 @@ def test_kafka_data_of_another_number_of_brokers_are_kept_and_said(
 def test_missing_client_of_kafka_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setitem(sys.modules, "aiokafka", None)
-    with pytest.raises(NotPrepared, match=r"^aiokafka is not installed, and mode x needs it: pip install aiokafka$"):
+    with pytest.raises(
+        PreparationFailed, match=r"^aiokafka is not installed, and mode x needs it: pip install aiokafka$"
+    ):
         prepare.check(Options(Mode.X, tmp_path))
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.found import BadUrl, DataService, Unreachable, data_service
-from deploy.put import MAX_BYTES, Refused, UnusableFile, Upload, guess_form, put, read
+from deploy.found import BadUrl, DataService, DataServiceUnavailable, data_service
+from deploy.put import MAX_BYTES, RequestRefused, UnusableFile, Upload, guess_form, put, read
 from deploy.statedir import NotUp, StateDir
 from diem.process.auth import SharedKey
 
@@ -56,14 +56,14 @@ async def test_refusal_is_one_line_with_what_the_problem_document_says(
     monkeypatch: pytest.MonkeyPatch, reply: httpx.Response, said: str
 ) -> None:
     Server(monkeypatch, reply)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         await put(DataService("http://h:1"), KEY, "/a", CSV)
     assert str(caught.value) == f"/a was not stored ({reply.status_code}): {said}"
 
 
 async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, httpx.ConnectError("All connection attempts failed"))
-    with pytest.raises(Unreachable, match="at http://h:1 does not answer: All connection"):
+    with pytest.raises(DataServiceUnavailable, match="at http://h:1 does not answer: All connection"):
         await put(DataService("http://h:1"), KEY, "/a", CSV)
 
 
@@ -108,7 +108,7 @@ async def test_answer_that_is_no_data_services_is_an_error(
     monkeypatch: pytest.MonkeyPatch, reply: httpx.Response
 ) -> None:
     Server(monkeypatch, reply)
-    with pytest.raises(Unreachable, match=r"GET /config.json gives"):
+    with pytest.raises(DataServiceUnavailable, match=r"GET /config.json gives"):
         await DataService("http://h:1").websocket_urls()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy import pairs
 from deploy import scale as module
-from deploy.control import ControlFailed, Refused, serving
+from deploy.control import CommandRefused, ControlFailed, serving
 from deploy.scale import Scaler, scale
 from deploy.statedir import StateDir
 from deploy.topology import KafkaOptions, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
@@ -113,7 +113,7 @@ async def test_composites_are_what_is_scaled_behind_nginx() -> None:
         await until(supervisor, ["data", "nginx", "composite-1", "composite-2"])
         assert "composite-3/websocket-1" in scaler.ask(3)["processes"]
         await until(supervisor, ["data", "nginx", "composite-1", "composite-2", "composite-3"])
-        with pytest.raises(Refused, match="it runs 1 to 8 composites, not 9"):
+        with pytest.raises(CommandRefused, match="it runs 1 to 8 composites, not 9"):
             scaler.ask(9)
 
 
@@ -147,13 +147,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("servers", [0, 9, -1, None, "2", 2.0, True])
 async def test_number_that_the_topology_has_no_room_for_is_refused(servers: object) -> None:
     scaler = Scaler(topology(Mode.X), 1, Supervisor([]), idle, 5)
-    with pytest.raises(Refused, match="1 to 8 servers"):
+    with pytest.raises(CommandRefused, match="1 to 8 servers"):
         scaler.ask(servers)
     assert scaler.servers == 1
 
 
 async def test_single_refuses_to_be_scaled() -> None:
-    with pytest.raises(Refused, match="single runs one WebSocket server: use --mode x-broadcast"):
+    with pytest.raises(CommandRefused, match="single runs one WebSocket server: use --mode x-broadcast"):
         Scaler(topology(Mode.SINGLE), 1, Supervisor([]), idle, 5).ask(1)
 
 

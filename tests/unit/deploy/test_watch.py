@@ -5,8 +5,8 @@ from typing import Any, Self
 import pytest
 
 from deploy import watch as module
-from deploy.found import DataService, Edges, Unreachable
-from deploy.watch import Ended, client_of, describe, watch
+from deploy.found import DataService, DataServiceUnavailable, Edges
+from deploy.watch import ConnectionRejected, client_of, describe, watch
 from diem.links.client import Event, PartitionedClient, UpdatesClient
 
 
@@ -65,7 +65,7 @@ async def watched(
     monkeypatch.setattr(FakeClient, "events", events)
     said: list[str] = []
     noted: list[str] = []
-    with pytest.raises(Ended, match=r"closed the connection \(4500: bad request\)"):
+    with pytest.raises(ConnectionRejected, match=r"closed the connection \(4500: bad request\)"):
         await watch(SERVICE, ["/known", "/new"], said.append, noted.append, as_json=as_json)
     return said, noted
 
@@ -112,7 +112,7 @@ async def test_only_in_z_client_the_metadata_services_are_where_clients_ask(
 
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeService, "servers", ())
-    with pytest.raises(Unreachable, match="names no WebSocket server"):
+    with pytest.raises(DataServiceUnavailable, match="names no WebSocket server"):
         await watch(SERVICE, ["/known"], print, print)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from diem.errors import DiemError
 from diem.process.listeners import PortTaken
-from services.data.errors import DataError, Gone, Invalid, Malformed
+from services.data.errors import DataError, EndpointDeleted, InvalidDataset, MalformedBody
 
 
 @dataclass(eq=False)
@@ -26,11 +26,13 @@ def test_the_text_is_the_template_with_the_attributes() -> None:
 
 
 def test_the_text_of_an_error_without_template_is_its_argument() -> None:
-    assert str(Malformed("100% {not} a template")) == "100% {not} a template"
-    assert Malformed("x").detail == "x"
+    assert str(MalformedBody("100% {not} a template")) == "100% {not} a template"
+    assert MalformedBody("x").detail == "x"
 
 
-@pytest.mark.parametrize("error", [Late("x", seconds=3.0), PortTaken(port=1, host="h"), Gone("/a", 7), Invalid("x", "$")])
+@pytest.mark.parametrize(
+    "error", [Late("x", seconds=3.0), PortTaken(port=1, host="h"), EndpointDeleted("/a", 7), InvalidDataset("x", "$")]
+)
 def test_an_error_outlives_copies(error: DiemError) -> None:
     for made in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301  # our own
         assert (type(made), str(made), vars(made)) == (type(error), str(error), vars(error))
@@ -44,5 +46,5 @@ def test_errors_are_compared_by_identity_as_all_exceptions_are() -> None:
 def test_what_a_class_says_of_itself_holds_for_its_errors() -> None:
     assert PortTaken("h", 1).retriable
     assert not Late("x").retriable
-    assert isinstance(Gone("/a", 7), DataError)
-    assert Gone("/a", 7).code == "gone"
+    assert isinstance(EndpointDeleted("/a", 7), DataError)
+    assert EndpointDeleted("/a", 7).code == "gone"

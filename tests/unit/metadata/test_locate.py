@@ -15,7 +15,7 @@ from diem.protocol.partitions import partition_of
 from metadata import locate
 from metadata.answers import Answers
 from metadata.directory import Directory
-from metadata.locate import MAX_NAMES, MAX_QUESTION, BadQuestion
+from metadata.locate import MAX_NAMES, MAX_QUESTION, InvalidRequest
 from tests.unit.metadata.made import Said, a_map, asking, clone, server, snapshot
 
 ONE = snapshot(c1=clone(1, 2))
@@ -81,7 +81,7 @@ def test_as_many_names_as_are_allowed_fit_into_a_question() -> None:
     ],
 )
 def test_each_bad_question_has_one_code(body: bytes, code: ErrorCode) -> None:
-    with pytest.raises(BadQuestion) as raised:
+    with pytest.raises(InvalidRequest) as raised:
         locate.read(body)
     assert raised.value.code is code
     assert str(raised.value)
@@ -95,7 +95,7 @@ def test_each_bad_question_has_one_code(body: bytes, code: ErrorCode) -> None:
 def test_whatever_is_asked_is_a_question_or_a_bad_one(body: Any) -> None:
     try:
         question = locate.read(orjson.dumps({"endpoints": body}, option=orjson.OPT_NON_STR_KEYS))
-    except (BadQuestion, TypeError):
+    except (InvalidRequest, TypeError):
         return
     assert set(question.names) | set(question.rejected) <= set(body)
     assert question.given == len(set(body))

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from services.data.errors import Invalid, TooLarge
+from services.data.errors import BodyTooLarge, InvalidDataset
 
 SUFFIXES: Final = (".csv", ".parquet")
 _PASSED_OVER: Final = (".", "~", "#", "_")
@@ -77,16 +77,16 @@ def read(path: Path, seen: Seen, max_bytes: int) -> bytes | None:
     """Read a whole file; None when it is not, or no longer, what was seen: it is being written. Blocks.
 
     Raises:
-        TooLarge: it has more than ``max_bytes``.
-        Invalid: it is a link that leads out of its directory.
+        BodyTooLarge: it has more than ``max_bytes``.
+        InvalidDataset: it is a link that leads out of its directory.
         OSError: it cannot be read.
     """
     if seen.size > max_bytes:
-        raise TooLarge(f"the file has more than {max_bytes} bytes")
+        raise BodyTooLarge(f"the file has more than {max_bytes} bytes")
     # Whoever may write here could else have files read that are not his: errors quote what was read.
     real = path.resolve()
     if not real.is_relative_to(path.parent.resolve()):
-        raise Invalid("it is a link that leads out of the directory")
+        raise InvalidDataset("it is a link that leads out of the directory")
     # Without waiting: what was a file may have become a pipe, on which opening would wait for a writer.
     with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
         if Seen.of(os.fstat(file.fileno())) != seen:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from services.data.datasets import CsvRow, CsvTable
-from services.data.errors import DataError, Invalid, Malformed
+from services.data.errors import DataError, InvalidDataset, MalformedBody
 
 MAX_COLUMNS: Final = 64
 _MAX_THRIFT: Final = 1_000_000
@@ -29,8 +29,8 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
 
     Raises:
         NoParquet: pyarrow is not installed.
-        Malformed: it is not Parquet, or not all of it.
-        Invalid: columns or their types, or more rows or bytes than may be.
+        MalformedBody: it is not Parquet, or not all of it.
+        InvalidDataset: columns or their types, or more rows or bytes than may be.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415  # costs 40 MB: only for who has Parquet files
@@ -47,13 +47,13 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
             rows: list[CsvRow] = []
             for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
                 if len(rows) + batch.num_rows > max_rows:
-                    raise Invalid(f"more than {max_rows} rows")
+                    raise InvalidDataset(f"more than {max_rows} rows")
                 rows += _rows(pa, batch, len(rows))
     except UnicodeDecodeError:
-        raise Malformed("not Parquet, or not all of it: a text is not UTF-8") from None
+        raise MalformedBody("not Parquet, or not all of it: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
         told, _, _ = str(error).partition("\n")
-        raise Malformed(f"not Parquet, or not all of it: {told[:120]}") from None
+        raise MalformedBody(f"not Parquet, or not all of it: {told[:120]}") from None
     return CsvTable(frozenset(names), rows, place="row")
 
 
@@ -61,19 +61,19 @@ def _checked(pa: Any, file: Any, max_rows: int, max_decoded: int) -> list[str]: 
     known = file.metadata
     names = file.schema_arrow.names
     if known.num_columns > MAX_COLUMNS:
-        raise Invalid(f"more than {MAX_COLUMNS} columns")
+        raise InvalidDataset(f"more than {MAX_COLUMNS} columns")
     if len(set(names)) != len(names) or not {"time", "value"} <= set(names):
-        raise Invalid(f"the columns must be time, value and perhaps unit, not {', '.join(names)[:60]!r}")
+        raise InvalidDataset(f"the columns must be time, value and perhaps unit, not {', '.join(names)[:60]!r}")
     if known.num_rows > max_rows:
-        raise Invalid(f"more than {max_rows} rows")
+        raise InvalidDataset(f"more than {max_rows} rows")
     if sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)) > max_decoded:
-        raise Invalid(f"more than {max_decoded} bytes when decoded")
+        raise InvalidDataset(f"more than {max_decoded} bytes when decoded")
     wanted = [name for name in ("time", "value", "unit") if name in names]
     for name in wanted:
         kind = file.schema_arrow.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind):
-            raise Invalid(f"the column {name} cannot be {kind}")
+            raise InvalidDataset(f"the column {name} cannot be {kind}")
     return wanted
 
 
@@ -83,7 +83,7 @@ def _rows(pa: Any, batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
     units = _texts(pa, _column(pa, batch, "unit", before)) if "unit" in batch.schema.names else [""] * batch.num_rows
     for index, (time, value, unit) in enumerate(zip(times, values, units, strict=True), start=before + 1):
         if len(time) > _MAX_CELL or len(unit) > _MAX_CELL:
-            raise Invalid(_LONG, f"row {index}")
+            raise InvalidDataset(_LONG, f"row {index}")
         yield CsvRow(index, time, value, unit, "")
 
 
@@ -95,14 +95,14 @@ def _column(pa: Any, batch: Any, name: str, before: int) -> Any:  # noqa: ANN401
         lengths = pa.compute.binary_length(column.dictionary).take(column.indices).to_pylist()
         for index, length in enumerate(lengths, start=before + 1):
             if length is not None and length > _MAX_CELL * _MAX_UTF8:
-                raise Invalid(_LONG, f"row {index}")
+                raise InvalidDataset(_LONG, f"row {index}")
     return column.dictionary_decode()
 
 
 def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise Invalid(f"the column value must be numbers, not {kind}")
+        raise InvalidDataset(f"the column value must be numbers, not {kind}")
     return column
 
 
@@ -117,7 +117,7 @@ def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
         yield from _texts(pa, column)
         return
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise Invalid(f"the column time must be timestamps or texts, not {kind}")
+        raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")
     zoned = getattr(kind, "tz", None) is not None
     # A cast that would lose a fraction of a microsecond is refused by Arrow; a fraction of a second later, by us.
     instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
@@ -128,5 +128,5 @@ def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
         try:
             wall = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
         except OverflowError:
-            raise Invalid("a time is out of range") from None
+            raise InvalidDataset("a time is out of range") from None
         yield wall.isoformat() + ("Z" if zoned else "")

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from deploy.plans import follow
-from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Overtaken, Way
-from deploy.plans.service import Away, Status
+from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, PlanSuperseded, Way
+from deploy.plans.service import MetadataUnavailable, Status
 from diem.process.clock import ManualClock
 from tests.unit.deploy.plans.scripted import service, status, steps
 
@@ -72,7 +72,7 @@ async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> No
         told.append(text)
         clock.advance(100)
 
-    with pytest.raises(Away, match="the move goes on when it is back"):
+    with pytest.raises(MetadataUnavailable, match="the move goes on when it is back"):
         await Follower(service(steps(None)), APPLYING, tell, clock).follow(Status.of(status(state="moving")))
     assert told[-1].endswith("(600 s)")
 
@@ -86,5 +86,5 @@ async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> No
     ],
 )
 async def test_what_somebody_else_did_meanwhile_is_said(way: Way, seen: dict[str, Any]) -> None:
-    with pytest.raises(Overtaken, match=f"p-1 is {seen['state'].replace('_', ' ')} at epoch {seen['epoch']}"):
+    with pytest.raises(PlanSuperseded, match=f"p-1 is {seen['state'].replace('_', ' ')} at epoch {seen['epoch']}"):
         await followed(way, going(min(way.doing), "move", 5), seen)

@@ -7,7 +7,7 @@ import pytest
 from deploy.plans import learnt
 from deploy.plans.asked import Asked
 from deploy.plans.learnt import NoPlanner, learn, need_planner
-from deploy.plans.recorded import NothingLearnt, NotRead, TooMuch
+from deploy.plans.recorded import NoTrafficToPlan, TrafficTooLarge, TrafficUnreadable
 from deploy.terminal import Terminal
 from metadata.jobs.windows import BadStatistics
 from metadata.statistics.window import Window
@@ -35,24 +35,24 @@ def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
 
 
 def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
-    with pytest.raises(NothingLearnt, match=r"there is no traffic yet .*`diem pipeline run`"):
+    with pytest.raises(NoTrafficToPlan, match=r"there is no traffic yet .*`diem pipeline run`"):
         learn(Asked(tmp_path), QUIET)
 
 
 def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
-    with pytest.raises(NothingLearnt, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
+    with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
         learn(Asked(recorded(tmp_path), window=Window(0, 1000)), QUIET)
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(NotRead, match=r"in/gone\.jsonl: No such file"):
+    with pytest.raises(TrafficUnreadable, match=r"in/gone\.jsonl: No such file"):
         learn(Asked(tmp_path), QUIET)
 
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.plans.recorded.MOST_BYTES", 100)
-    with pytest.raises(TooMuch, match="`diem pipeline run`"):
+    with pytest.raises(TrafficTooLarge, match="`diem pipeline run`"):
         learn(Asked(recorded(tmp_path)), QUIET)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from deploy.plans.asked import Asked
 from deploy.plans.learnt import Learnt, learn
-from deploy.plans.made import Impossible, Made, NoServers, homes_of, judged, make, partitions_of
+from deploy.plans.made import Made, NoServersFound, PlanInfeasible, homes_of, judged, make, partitions_of
 from deploy.plans.system import System
 from deploy.terminal import Terminal
 from deploy.topology import Mode, ProxyMode
@@ -109,14 +109,14 @@ def test_homes_are_where_the_map_says_and_else_the_hash(traffic: Path) -> None:
 
 
 def test_what_cannot_be_planned_is_said(traffic: Path) -> None:
-    with pytest.raises(NoServers, match="name --servers"):
+    with pytest.raises(NoServersFound, match="name --servers"):
         made(traffic, replaced_clones(running()))
     assert made(traffic, replaced_clones(running()), servers=(2,)).plan.servers == (2,)
     with pytest.raises(typer.BadParameter, match="has 8 partitions already"):
         made(traffic, running(), partitions=4)
     with pytest.raises(typer.BadParameter, match="for up to 8 servers here"):
         made(traffic, running(), movement=0.1, servers=(16,))
-    with pytest.raises(Impossible, match="servers"):
+    with pytest.raises(PlanInfeasible, match="servers"):
         # 16 equal endpoints over 7 servers are uneven, and none may be hot.
         made(traffic, running(), servers=(7,), hot_budget=0.0)
 

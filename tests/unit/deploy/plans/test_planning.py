@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.plans.asked import Asked
-from deploy.plans.planning import NotWritten, Planning
+from deploy.plans.planning import PlanFileUnwritable, Planning
 from deploy.plans.system import System
 from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode
@@ -58,7 +58,7 @@ def test_for_programs_it_is_one_object_and_nothing_else(tmp_path: Path, capsys: 
 
 
 def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotWritten, match="cannot be written: "):
+    with pytest.raises(PlanFileUnwritable, match="cannot be written: "):
         planned(tmp_path).write(tmp_path)
 
 

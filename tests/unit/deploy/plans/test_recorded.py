@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.plans.recorded import NEEDED_MS, NothingLearnt, read_recorded, remove_old
+from deploy.plans.recorded import NEEDED_MS, NoTrafficToPlan, read_recorded, remove_old
 from metadata.statistics.rules import DAY_MS
 from metadata.statistics.window import Window
 from tests.support.traffic import write
@@ -52,7 +52,7 @@ def test_files_that_no_window_needs_any_more_are_removed(tmp_path: Path) -> None
 
 
 def test_a_window_in_which_nobody_looked_at_anything_is_told_from_no_traffic(tmp_path: Path) -> None:
-    with pytest.raises(NothingLearnt, match="there is no traffic yet"):
+    with pytest.raises(NoTrafficToPlan, match="there is no traffic yet"):
         read_recorded(tmp_path, 1000)
-    with pytest.raises(NothingLearnt, match="no client was subscribed"):
+    with pytest.raises(NoTrafficToPlan, match="no client was subscribed"):
         read_recorded(recorded(tmp_path) / "in", Window(0, 1000))

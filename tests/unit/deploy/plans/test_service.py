@@ -3,8 +3,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.plans.service import Away, Status
-from deploy.refused import Refused
+from deploy.plans.service import MetadataUnavailable, Status
+from deploy.refused import ServiceRefused
 from tests.unit.deploy.plans.scripted import URLS, service, status
 
 
@@ -39,7 +39,7 @@ async def test_what_may_have_been_begun_is_not_begun_again_elsewhere() -> None:
         hosts.append(request.url.host)
         raise httpx.ReadTimeout("silence")
 
-    with pytest.raises(Away, match="silence"):
+    with pytest.raises(MetadataUnavailable, match="silence"):
         await service(answer, URLS).apply("p-1")
     assert hosts == ["one"]
 
@@ -55,16 +55,16 @@ async def test_what_was_not_sent_is_begun_elsewhere() -> None:
 
 @pytest.mark.parametrize("code", [404, 409, 422, 507])
 async def test_refusal_says_what_the_service_says(code: int) -> None:
-    with pytest.raises(Refused, match="made for epoch 2") as caught:
+    with pytest.raises(ServiceRefused, match="made for epoch 2") as caught:
         await service(lambda _: httpx.Response(code, json={"detail": "made for\nepoch 2"})).rollback("p-1")
     assert caught.value.status == code
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"<html>"])
 async def test_answer_that_is_none_is_no_answer(content: bytes) -> None:
-    with pytest.raises(Away):
+    with pytest.raises(MetadataUnavailable):
         await service(lambda _: httpx.Response(200, content=content)).plans()
-    with pytest.raises(Away):
+    with pytest.raises(MetadataUnavailable):
         await service(lambda _: httpx.Response(200, content=content)).snapshot()
 
 

@@ -2,7 +2,16 @@ from typing import Any
 
 import pytest
 
-from deploy.plans.system import BadMetadataUrl, Moving, NoPartitions, NotFound, System, find, must_rest, of_status
+from deploy.plans.system import (
+    BadMetadataUrl,
+    MigrationInProgress,
+    NoMetadataService,
+    NoPartitions,
+    System,
+    find,
+    must_rest,
+    of_status,
+)
 from deploy.statedir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
@@ -35,7 +44,7 @@ def test_mode_without_partitions_is_refused_by_name() -> None:
 
 
 def test_metadata_service_that_does_not_run_is_missed() -> None:
-    with pytest.raises(NotFound, match="no metadata service runs in this z-client now"):
+    with pytest.raises(NoMetadataService, match="no metadata service runs in this z-client now"):
         of_status({"mode": "z-client", "processes": [process("data")]})
 
 
@@ -49,5 +58,5 @@ async def test_system_elsewhere_is_known_by_its_url(tmp_path: Any) -> None:
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE, Phase.RETIRE])
 def test_nothing_is_planned_while_endpoints_move(phase: Phase) -> None:
     must_rest(Snapshot(PartitionMap(Head(8, 3)), {}))
-    with pytest.raises(Moving, match=phase):
+    with pytest.raises(MigrationInProgress, match=phase):
         must_rest(Snapshot(PartitionMap(Head(8, 3, phase)), {}))

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from diem.fanout.liveness import Liveness
-from diem.fanout.state import FeedState, UnknownName
+from diem.fanout.state import FeedState, UnknownStream
 from diem.protocol.feed import Batch, FeedError
 from diem.protocol.update import Change
 
@@ -112,7 +112,7 @@ def test_a_name_that_catches_up_does_not_announce_what_another_name_has_supersed
 
 def test_a_name_that_was_not_announced_is_an_error() -> None:
     state = live_state("store")
-    with pytest.raises(UnknownName, match="'other'"):
+    with pytest.raises(UnknownStream, match="'other'"):
         state.apply(batch("other", 2, a=1))
 
 

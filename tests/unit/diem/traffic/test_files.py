@@ -10,7 +10,7 @@ import pytest
 
 from diem.traffic.files import Files, FileSink, NoRoom
 from diem.traffic.leftover import BLOCK
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 
 BOOT, EARLIER = "0123456789ab", "ba9876543210"
 
@@ -211,12 +211,12 @@ def test_a_file_that_could_not_be_shown_is_seen_as_soon_as_it_can_be(
 async def test_the_sink_says_what_stands_in_the_way(tmp_path: Path, clock: Clock) -> None:
     full = FileSink(made(tmp_path, clock, max_bytes=1, file_bytes=1))
     await full.write([b"1"])
-    with pytest.raises(NotWritten) as room:
+    with pytest.raises(SinkUnavailable) as room:
         await full.write([b"2"])
     assert room.value.reason == "room"
     (tmp_path / "file").touch()
     nowhere = FileSink(made(tmp_path / "file", clock))
-    with pytest.raises(NotWritten) as disk:
+    with pytest.raises(SinkUnavailable) as disk:
         await nowhere.write([b"1"])
     assert disk.value.reason == "disk"
     await nowhere.close()

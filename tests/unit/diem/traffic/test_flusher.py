@@ -17,7 +17,7 @@ from diem.traffic import flusher as module
 from diem.traffic.flusher import Flusher
 from diem.traffic.recorder import Recorder
 from diem.traffic.recording import samples
-from diem.traffic.sink import NotWritten
+from diem.traffic.sink import SinkUnavailable
 from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000 // 60_000 * 60_000
@@ -38,7 +38,7 @@ class MemorySink:
         if self.hangs:
             await asyncio.Event().wait()
         if self.fault is not None:
-            raise NotWritten(self.fault, "as the test says")
+            raise SinkUnavailable(self.fault, "as the test says")
         if events:
             self.batches.append(list(events))
 

@@ -12,7 +12,7 @@ from diem.protocol.partition_map import HEAD_KEY, HOT, Head, MapBuilder, Partiti
 from metadata.plans import library, moves
 from metadata.plans.driver import Driver
 from metadata.plans.library import Library
-from metadata.plans.moves import Conflict, Moves, Unknown
+from metadata.plans.moves import Moves, PlanConflict, PlanNotFound
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, Step, moving, proceed
 from tests.unit.metadata.plans.scripted import NOBODY
@@ -150,7 +150,7 @@ async def test_no_plan_is_lost_whatever_fails_and_whoever_is_behind(
     for _ in range(120):
         try:
             await world.act()
-        except (Conflict, Unknown, KafkaUnavailable):
+        except (PlanConflict, PlanNotFound, KafkaUnavailable):
             refused += 1
         applied += world.topic.map.head.phase is Phase.STABLE and bool(world.topic.map.head.plan)
         world.check()

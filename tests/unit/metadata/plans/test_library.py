@@ -5,7 +5,7 @@ import pytest
 
 from metadata.plans import library
 from metadata.plans.brief import Brief, brief_of
-from metadata.plans.library import Library, NotKept
+from metadata.plans.library import Library, PlanNotStored
 from metadata.plans.plan import Plan, decode, encode
 
 
@@ -54,7 +54,7 @@ def test_a_name_is_no_path(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotKept, match="cannot be kept"):
+    with pytest.raises(PlanNotStored, match="cannot be kept"):
         Library(tmp_path / "file").put(plan(1))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from services.data import datasets
-from services.data.errors import Invalid, Malformed, WrongUnit
+from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 
 GOOD = b"time,value\n2026-01-01T00:00:00Z,81.2\n2026-01-01T01:00:00Z,\n"
 
@@ -59,7 +59,7 @@ def test_ways_of_writing_the_same_table(body: bytes) -> None:
     ],
 )
 def test_a_wrong_table_is_refused_with_the_line(body: bytes, where: str, reason: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidDataset) as caught:
         parse(body)
     assert caught.value.where == where
     assert reason in caught.value.reason
@@ -67,7 +67,7 @@ def test_a_wrong_table_is_refused_with_the_line(body: bytes, where: str, reason:
 
 @pytest.mark.parametrize("body", [b"time,value\n\xff", b"time,value\n\0"])
 def test_what_is_not_text_is_malformed(body: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedBody):
         parse(body)
 
 
@@ -78,9 +78,9 @@ def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:
 
 
 def test_unit_and_resolution_must_come_from_somewhere() -> None:
-    with pytest.raises(Invalid, match="unit is not known"):
+    with pytest.raises(InvalidDataset, match="unit is not known"):
         parse(GOOD, unit=None)
-    with pytest.raises(Invalid, match="resolution is not known"):
+    with pytest.raises(InvalidDataset, match="resolution is not known"):
         parse(GOOD, resolution=None)
 
 
@@ -94,18 +94,18 @@ def test_a_table_with_an_endpoint_column_is_several_datasets() -> None:
 
 
 def test_an_endpoint_column_is_refused_where_the_endpoint_is_known() -> None:
-    with pytest.raises(Invalid, match="unexpected column endpoint"):
+    with pytest.raises(InvalidDataset, match="unexpected column endpoint"):
         parse(b"endpoint,time,value\n/m/x,2026-01-01T00:00:00Z,1\n")
 
 
 def test_a_bad_name_in_the_endpoint_column_is_refused_with_the_line() -> None:
     table = datasets.parse_csv(b"endpoint,time,value\n/a/../b,2026-01-01T00:00:00Z,1\n")
-    with pytest.raises(Invalid, match="line 2"):
+    with pytest.raises(InvalidDataset, match="line 2"):
         datasets.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
 
 
 def test_lines_are_bounded() -> None:
-    with pytest.raises(Invalid, match="more than 1 lines"):
+    with pytest.raises(InvalidDataset, match="more than 1 lines"):
         datasets.parse_csv(GOOD, max_rows=1)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.data import datasets
 from services.data.datasets.depth import deeper_than
-from services.data.errors import Invalid, Malformed, TooLarge, WrongUnit
+from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
 
@@ -23,8 +23,8 @@ def encoded(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def refused(body: bytes) -> Invalid:
-    with pytest.raises(Invalid) as caught:
+def refused(body: bytes) -> InvalidDataset:
+    with pytest.raises(InvalidDataset) as caught:
         datasets.parse_single("/dam/prices/GR", body)
     return caught.value
 
@@ -90,7 +90,7 @@ def test_a_missing_field_is_named() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":NaN}', b'{"a":Infinity}', b"\xff", b'{"a":1}x'])
 def test_what_is_not_json_is_malformed(body: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedBody):
         datasets.parse_single("/a", body)
 
 
@@ -99,13 +99,13 @@ def test_a_field_that_is_there_twice_is_refused(name: str) -> None:
     text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))
     value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
     doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
-    with pytest.raises(Invalid, match=f"'{name}' is there twice"):
+    with pytest.raises(InvalidDataset, match=f"'{name}' is there twice"):
         datasets.parse_single("/a", doubled.encode())
 
 
 def test_a_field_that_is_there_twice_in_escapes_is_refused() -> None:
     text = json.dumps(document()).replace('"unit":', '"un\\u0069t": "MW", "unit":', 1)
-    with pytest.raises(Invalid, match="'unit' is there twice"):
+    with pytest.raises(InvalidDataset, match="'unit' is there twice"):
         datasets.parse_single("/a", text.encode())
 
 
@@ -115,15 +115,15 @@ def test_escapes_that_hide_nothing_are_allowed() -> None:
 
 
 def test_a_body_above_the_limit_is_too_large() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         datasets.parse_single("/a", b" " * (datasets.MAX_DATASET_BYTES + 1))
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         datasets.parse_bulk(b" " * (datasets.MAX_BULK_BYTES + 1))
 
 
 def test_a_dataset_that_grows_above_the_limit_in_canonical_form_is_too_large() -> None:
     points = [datasets.Point(index * 60, 123456789.123) for index in range(1500)]
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         datasets.build("/a", "MW", "PT1M", points)
 
 
@@ -148,7 +148,7 @@ def test_bulk_keeps_the_order() -> None:
     ],
 )
 def test_a_wrong_bulk_is_refused_with_the_place(value: object, where: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidDataset) as caught:
         datasets.parse_bulk(encoded(value))
     assert caught.value.where == where
 
@@ -185,7 +185,7 @@ def test_a_source_can_bring_several_datasets() -> None:
 
 
 def test_without_unit_anywhere_a_source_is_refused() -> None:
-    with pytest.raises(Invalid, match="neither the data nor the configuration says the unit"):
+    with pytest.raises(InvalidDataset, match="neither the data nor the configuration says the unit"):
         datasets.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
 
 
@@ -207,7 +207,7 @@ def test_brackets_in_strings_cannot_hide_nesting() -> None:
 
 
 def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
-    with pytest.raises(Malformed, match="32 deep"):
+    with pytest.raises(MalformedBody, match="32 deep"):
         datasets.parse_single("/a", _nested(20_000))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.data import datasets
 from services.data.datasets import Declared, Description, LocalClock, zone
-from services.data.errors import Invalid
+from services.data.errors import InvalidDataset
 
 ZONES = [
     "UTC", "Europe/Athens", "Europe/Berlin", "Europe/London", "America/New_York", "America/St_Johns",
@@ -150,12 +150,12 @@ def test_the_repeated_hour_of_autumn_is_data_in_the_order_of_the_rows() -> None:
 
 
 def test_a_third_occurrence_is_twice_too_much() -> None:
-    with pytest.raises(Invalid, match="line 5: 2026-10-25T01:00:00Z is there twice"):
+    with pytest.raises(InvalidDataset, match="line 5: 2026-10-25T01:00:00Z is there twice"):
         table(AUTUMN.replace("T04:00", "T03:00"))
 
 
 def test_the_missing_hour_of_spring_is_refused_with_its_line() -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidDataset) as caught:
         table("2026-03-29T02:00,1\n2026-03-29T03:00,2\n2026-03-29T04:00,3\n")
     assert caught.value.where == "line 3"
     assert "2026-03-29T03:00 does not exist in Europe/Athens" in caught.value.reason
@@ -175,18 +175,18 @@ def test_json_of_a_source_is_read_the_same_way_and_described() -> None:
     assert b'"value":null}' in one.content
     assert (other.unit, other.area) == ("EUR/MWh", "")
     assert b'"value":11}' in other.content
-    with pytest.raises(Invalid, match=r"\$.points\[0\]: .*out of range"):
+    with pytest.raises(InvalidDataset, match=r"\$.points\[0\]: .*out of range"):
         datasets.read_json(
             b'[{"time":"2026-01-01T00:00","value":1e14}]', Declared("/a", declared.own["/a"], clock=LocalClock())
         )
 
 
 def test_what_comes_through_the_api_is_still_in_utc_and_in_units_that_are_stored() -> None:
-    with pytest.raises(Invalid, match="is not a time in UTC"):
+    with pytest.raises(InvalidDataset, match="is not a time in UTC"):
         datasets.rows_to_datasets(
             datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
         )
-    with pytest.raises(Invalid, match="unknown unit 'EUR/kWh'"):
+    with pytest.raises(InvalidDataset, match="unknown unit 'EUR/kWh'"):
         datasets.rows_to_datasets(
             datasets.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
         )
@@ -231,7 +231,7 @@ def test_days_of_23_and_25_hours_are_data_of_json_too() -> None:
         datetime.fromisoformat(point["time"]).timestamp() for point in orjson.loads(found.content)["points"]
     )
     assert ((second - first) / 3600, (fourth - third) / 3600) == (23, 25)
-    with pytest.raises(Invalid, match=r"\$.points\[1\]: .* is not the start of a day"):
+    with pytest.raises(InvalidDataset, match=r"\$.points\[1\]: .* is not the start of a day"):
         datasets.read_json(body.replace(b"03-30T00", b"03-30T01"), declared)
 
 
@@ -257,15 +257,15 @@ def test_days_of_utc_are_still_taken_from_a_source_with_a_zone() -> None:
     ],
 )
 def test_days_are_of_one_kind_and_in_order(rows: str, why: str) -> None:
-    with pytest.raises(Invalid, match=why):
+    with pytest.raises(InvalidDataset, match=why):
         days("Europe/Athens", rows)
 
 
 def test_a_day_that_a_zone_left_out_is_refused() -> None:
-    with pytest.raises(Invalid, match="line 3: 2011-12-30T00:00 does not exist in Pacific/Apia"):
+    with pytest.raises(InvalidDataset, match="line 3: 2011-12-30T00:00 does not exist in Pacific/Apia"):
         days("Pacific/Apia", "2011-12-29T00:00,1\n2011-12-30T00:00,2\n")
 
 
 def test_without_a_zone_days_are_those_of_utc() -> None:
-    with pytest.raises(Invalid, match=r"not on the grid of P1D \(in UTC\)"):
+    with pytest.raises(InvalidDataset, match=r"not on the grid of P1D \(in UTC\)"):
         days("UTC", "2026-06-01T21:00Z,1\n")

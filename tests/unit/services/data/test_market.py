@@ -14,7 +14,7 @@ from diem.process.clock import ManualClock
 from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
 from services.data.datasets import QUANTITIES, Dataset
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 from services.data.sources.config import SimulationConfig
 from services.data.sources.market import Simulation
 from services.data.sources.market.model import Market, Snapshot
@@ -207,7 +207,7 @@ async def test_simulated_time_starts_where_it_is_told_and_runs_as_fast_as_it_is_
 
 async def test_a_store_that_cannot_commit_does_not_stop_it() -> None:
     run = Run(5)
-    run.refuse = Unavailable("the disk is full")
+    run.refuse = StoreUnavailable("the disk is full")
     await run.run()
     assert run.source.health.error == "the disk is full"
     assert run.source.health.failures > 1

@@ -6,7 +6,7 @@ import pytest
 
 from diem.protocol.update import GONE
 from services.data.datasets import Dataset, Point, build
-from services.data.errors import Gone, KeyReused, TooManyEndpoints, Unknown, WrongUnit
+from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
 from services.data.store.plan import Accepted, Basis, IdempotencyKey, Plan, Remembered, Write, plan
 from services.data.store.state import Head
 
@@ -104,7 +104,7 @@ def test_a_refused_write_leaves_no_trace_on_the_others() -> None:
     first, second, third = planned.outcomes
     assert isinstance(first, WrongUnit)
     assert second == [Accepted("/c", NOW, True)]
-    assert isinstance(third, Unknown)
+    assert isinstance(third, UnknownEndpoint)
     assert set(planned.heads) == {"/c"}
     assert planned.sequence == 2
 
@@ -114,7 +114,7 @@ def test_a_deletion_has_a_version_of_its_own_and_so_has_the_re_creation() -> Non
     store.do(put(dataset("/a")))
     assert versions(store.do(Write(delete="/a"))) == [[Accepted("/a", NOW + 1, True)]]
     assert store.heads["/a"].kind == GONE
-    assert isinstance(store.do(Write(delete="/a")).outcomes[0], Gone)
+    assert isinstance(store.do(Write(delete="/a")).outcomes[0], EndpointDeleted)
     # The same data as before is a change nevertheless, and a gone endpoint may come back as something else.
     assert versions(store.do(put(dataset("/a", 1, "%", "P1D")))) == [[Accepted("/a", NOW + 2, True)]]
     assert store.sequence == 3
@@ -141,7 +141,7 @@ def test_the_same_key_with_another_request_is_refused() -> None:
     store = Fake()
     store.do(put(dataset("/a"), key=IdempotencyKey("k", b"one")))
     (refusal,) = store.do(put(dataset("/a", 2), key=IdempotencyKey("k", b"other"))).outcomes
-    assert isinstance(refusal, KeyReused)
+    assert isinstance(refusal, IdempotencyKeyReused)
 
 
 def test_a_refused_request_does_not_use_up_its_key() -> None:

@@ -14,7 +14,7 @@ from pyarrow import parquet as pq
 
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 from services.data.sources.directory import DirectorySource
 from services.data.sources.directory.files import is_data
 from services.data.sources.tables import DirectoryConfig
@@ -194,7 +194,7 @@ async def test_a_file_that_vanishes_keeps_its_data_and_may_come_back(bench: Benc
 
 async def test_a_store_that_cannot_commit_is_asked_again(bench: Bench) -> None:
     write(bench.path / "a.csv", CSV.format(1))
-    bench.refuse = Unavailable("the disk is full")
+    bench.refuse = StoreUnavailable("the disk is full")
     await bench.looks(4)
     assert (bench.error, bench.failures) == ("a.csv: the disk is full", 1)
     bench.refuse = None

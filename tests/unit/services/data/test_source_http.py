@@ -11,7 +11,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data import datasets
 from services.data.datasets import Dataset
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource
 
@@ -215,7 +215,7 @@ async def test_a_rare_source_is_not_asked_more_often_because_it_fails() -> None:
 async def test_what_the_store_could_not_take_is_asked_for_again_in_full() -> None:
     bench = Bench()
     bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers={"ETag": '"7"'})
-    bench.refuse = Unavailable("the disk is full")
+    bench.refuse = StoreUnavailable("the disk is full")
     await bench.poll()
     assert bench.source.health.error == "the disk is full"
     bench.refuse = None

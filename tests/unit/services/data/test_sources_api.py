@@ -9,7 +9,7 @@ import pytest
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from services.data.api import Api, ApiOptions
-from services.data.errors import Invalid, Unavailable
+from services.data.errors import InvalidDataset, StoreUnavailable
 from services.data.sources.config import load
 from services.data.sources.keeper import Keeper
 from services.data.sources.source import Fault, Health, fault_of
@@ -72,8 +72,8 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (Invalid("the column price is missing in /etc/prices.csv"), Fault.INVALID),
-        (Unavailable("disk full at /var/lib"), Fault.STORE),
+        (InvalidDataset("the column price is missing in /etc/prices.csv"), Fault.INVALID),
+        (StoreUnavailable("disk full at /var/lib"), Fault.STORE),
         (OSError("no route to db.internal"), Fault.UNREACHABLE),
     ],
 )

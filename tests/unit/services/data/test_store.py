@@ -9,7 +9,7 @@ import pytest
 from diem.process.clock import ManualClock
 from diem.protocol import update
 from services.data.datasets import Dataset, Point, build
-from services.data.errors import DataError, Gone, StoreInUse, Unavailable, Unknown
+from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
 from services.data.store import Store
 from services.data.store.cache import Cache, Stored
 from services.data.store.cursor import Cursor
@@ -69,12 +69,12 @@ async def test_the_changes_are_what_clients_receive(databases: Databases) -> Non
 async def test_reading_what_is_not_there(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownEndpoint):
             await store.read("/a")
         await store.put([dataset("/a")])
         await store.read("/a")
         await store.delete("/a")
-        with pytest.raises(Gone):
+        with pytest.raises(EndpointDeleted):
             await store.read("/a")
 
 
@@ -104,7 +104,7 @@ async def test_a_url_of_no_file_is_refused(bad: str) -> None:
 
 async def test_a_file_that_is_no_database_is_refused_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "data.db").write_bytes(b"this is no database, and it is long enough to be sure of that" * 20)
-    with pytest.raises(Unavailable, match="cannot be opened: file is not a database"):
+    with pytest.raises(StoreUnavailable, match="cannot be opened: file is not a database"):
         await Store.open(f"sqlite:///{tmp_path / 'data.db'}")
 
 

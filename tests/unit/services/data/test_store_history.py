@@ -14,7 +14,7 @@ from diem.process.clock import ManualClock
 from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
-from services.data.errors import Gone, NotKept, Unknown
+from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, history, upkeep
 from services.data.store.history import BATCH, OVERDUE, SLACK, Kept, Retention
 from services.data.store.plan import Plan, Write
@@ -48,13 +48,13 @@ async def test_each_accepted_version_can_be_read_as_it_was(databases: Databases)
         for value, version in enumerate(accepted):
             assert (await store.read_version("/a", version)).content == dataset(value).content
         assert (await store.read_version("/a", again.version)).content == dataset(9).content
-        with pytest.raises(Gone):
+        with pytest.raises(EndpointDeleted):
             await store.read_version("/a", deleted.version)
-        with pytest.raises(NotKept, match="is not kept"):
+        with pytest.raises(VersionNotKept, match="is not kept"):
             await store.read_version("/a", accepted[0] - 1)
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownEndpoint):
             await store.versions("/b")
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownEndpoint):
             await store.read_version("/b", 1)
 
 
@@ -139,11 +139,11 @@ async def test_what_is_not_shown_any_more_is_not_served_either(databases: Databa
         versions = [(await store.put([dataset(value)]))[0].version for value in range(5)]
         assert databases.rows("SELECT count(*) FROM history") == ["4"]
         for too_many in versions[:2]:
-            with pytest.raises(NotKept):
+            with pytest.raises(VersionNotKept):
                 await store.read_version("/a", too_many)
         assert (await store.read_version("/a", versions[2])).content == dataset(2).content
         clock.advance(25 * 3600)
-        with pytest.raises(NotKept):
+        with pytest.raises(VersionNotKept):
             await store.read_version("/a", versions[2])
         assert (await store.read_version("/a", versions[4])).content == dataset(4).content
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.data.datasets import Dataset, Point, build
-from services.data.errors import StoreReplaced, Unavailable
+from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
 from services.data.store.backup import backup
 from services.data.store.mark import Mark, MarkFile, MarkKeeper
@@ -67,11 +67,11 @@ async def test_a_counter_that_went_back_ends_the_writing(databases: Databases) -
             await store.put([dataset(1)])
             await store.put([dataset(2)])
             put_back(databases)
-            with pytest.raises(Unavailable, match="replaced"):
+            with pytest.raises(StoreUnavailable, match="replaced"):
                 await store.put([dataset(3)])
             with pytest.raises(StoreReplaced):
                 await store.lost()
-            with pytest.raises(Unavailable):
+            with pytest.raises(StoreUnavailable):
                 await store.put([dataset(4)])
     assert store.failure is not None
 

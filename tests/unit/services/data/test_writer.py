@@ -7,7 +7,7 @@ from sqlalchemy.exc import OperationalError
 
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
-from services.data.errors import KeyReused, Unavailable, WrongUnit
+from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
 from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, transaction, upkeep
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -73,12 +73,12 @@ async def test_the_queue_is_bounded_in_requests_and_bytes(databases: Databases) 
     store = await open_store(databases, queued_requests=2)
     waiting = [asyncio.ensure_future(store.put([dataset(f"/{i}")])) for i in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="too many writes"):
+    with pytest.raises(StoreUnavailable, match="too many writes"):
         await store.put([dataset("/c")])
     async with store.serving():
         assert len(await asyncio.gather(*waiting)) == 2
     small = await open_store(databases, queued_bytes=10)
-    with pytest.raises(Unavailable, match="too many writes"):
+    with pytest.raises(StoreUnavailable, match="too many writes"):
         await small.put([dataset("/c")])
     async with small.serving():
         pass
@@ -91,7 +91,7 @@ async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_take
     async with store.serving():
         pass
     assert (await waiting)[0].changed
-    with pytest.raises(Unavailable, match="stopping"):
+    with pytest.raises(StoreUnavailable, match="stopping"):
         await store.put([dataset("/b")])
 
 
@@ -128,7 +128,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
     monkeypatch.setattr(transaction, "probe", probe)
     store = await open_store(databases)
     async with store.serving():
-        with pytest.raises(Unavailable, match="disk is full") as caught:
+        with pytest.raises(StoreUnavailable, match="disk is full") as caught:
             await store.put([dataset("/a")])
         assert "secret" not in str(caught.value)
         assert store.failure == "database or disk is full"
@@ -154,7 +154,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
     store = await open_store(databases)
     async with store.serving():
         monkeypatch.setattr(transaction, "execute", execute_and_lose)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await store.put([dataset("/a")])
         monkeypatch.setattr(transaction, "execute", real)
         await store.put([dataset("/b")])
@@ -186,7 +186,7 @@ async def test_forgotten_keys_make_room(databases: Databases, monkeypatch: pytes
             await store.put([dataset("/a", number)], key=IdempotencyKey(str(number), b"x"))
         # Two are kept: the oldest has made room, and its key may be used for something else.
         await store.put([dataset("/b")], key=IdempotencyKey("0", b"other"))
-        with pytest.raises(KeyReused):
+        with pytest.raises(IdempotencyKeyReused):
             await store.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
         clock.advance(25 * 3600)
         await store.put([dataset("/c")], key=IdempotencyKey("new", b"x"))

@@ -22,7 +22,7 @@ from services.data.access.records import KEEP_DAYS, Units
 from services.data.access.verdict import Asked, Reason
 from services.data.api import Api, ApiOptions
 from services.data.api.keys import keys_app
-from services.data.errors import Unavailable
+from services.data.errors import StoreUnavailable
 from services.data.store import Store
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -199,11 +199,11 @@ async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
     key = await world.key()
 
     async def full(_work: object) -> None:
-        raise Unavailable("full")
+        raise StoreUnavailable("full")
 
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "transact", full)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await world.access.revoke(key[5:13])
     assert await world.ask(key, 1) == {Reason.UNKNOWN: 1}
 
@@ -214,7 +214,7 @@ async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
     limited, unlimited = await world.key("tiny"), await world.key("open")
 
     async def full(_work: object) -> None:
-        raise Unavailable("full")
+        raise StoreUnavailable("full")
 
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "transact", full)
@@ -465,10 +465,10 @@ async def test_any_interleaving_of_keys_and_failing_commits_stays_within_every_q
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         if chance.random() < 0.2:
-            raise Unavailable("before")
+            raise StoreUnavailable("before")
         done = await transact(work)
         if chance.random() < 0.2:
-            raise Unavailable("after")
+            raise StoreUnavailable("after")
         return done
 
     monkeypatch.setattr(world.store, "transact", failing)

@@ -1,4 +1,4 @@
-"""Pure: which addresses the proxy may dial at all, whatever anybody tells it (reliability 3.6)."""
+"""Pure: which addresses the proxy may dial at all, whatever anybody tells it (docs/reliability.md 3.6)."""
 
 import re
 from collections.abc import Iterable

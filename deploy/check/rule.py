@@ -32,6 +32,7 @@ class Rule:
     name: str
     protects: str
     source: str
+    """Where it is explained: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
     judge: Callable[[Facts], Judgement | None]
 
 

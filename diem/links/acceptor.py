@@ -16,9 +16,9 @@ from diem.links.connection import QUIET, Connection
 from diem.process.listeners import BACKLOG
 
 MAX_HEAD: Final = 16 * 1024
-"""Bytes of a request: the library alone would take 1 MiB (reliability S17)."""
+"""Bytes of a request: the library alone would take 1 MiB (docs/reliability.md S17)."""
 HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds after which a connection that has not sent its request is cut (reliability S16)."""
+"""Seconds after which a connection that has not sent its request is cut (docs/reliability.md S16)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from diem.protocol.codes import Close
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that the peer has to answer a close frame before the connection is cut."""
 HIGH_WATER: Final = 32 * 1024
-"""Bytes waiting in the transport above which the connection counts as blocked (docs/protocol.md, reliability S15)."""
+"""Bytes waiting in the transport above which the connection counts as blocked (docs/reliability.md S15)."""
 # The library logs every frame at debug level; checking for that on each one costs more than the frame.
 QUIET = logging.getLogger("diem.websockets")
 QUIET.setLevel(logging.CRITICAL)

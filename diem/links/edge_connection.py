@@ -20,7 +20,10 @@ from diem.protocol.traffic import client_of
 PATH: Final = "/ws"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 SLOW_AFTER: Final = 10.0
-"""Seconds that a write may stall, with nothing taken by the client, before it is closed with 4002 (reliability S15)."""
+"""Seconds that a write may stall, with nothing taken by the client, before the close with 4002.
+
+See docs/reliability.md S15.
+"""
 
 
 class EdgeConnection(RationedConnection):

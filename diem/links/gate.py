@@ -1,4 +1,4 @@
-"""Who may open a client connection: origin, address behind trusted proxies, and capacity (reliability S2, S13, S18)."""
+"""Admission of client connections: origin, address behind proxies, capacity (docs/reliability.md S2, S13, S18)."""
 
 import math
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
 PING_EVERY: Final = 25
-"""Seconds between two pings to one client (reliability S14); also between two status frames."""
+"""Seconds between two pings to one client (docs/reliability.md S14); also between two status frames."""
 PONG_WITHIN: Final = 10
 """Seconds that a client has to show a sign of life after a ping."""
 

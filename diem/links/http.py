@@ -43,7 +43,8 @@ class TimedProtocol(H11Protocol):
 
     It ends when a request head is not complete within :data:`REQUEST_S` (also when a body dribbles in that was answered
     already), when an answer is not taken within :data:`ANSWER_S`, and when it is idle for :data:`KEEP_ALIVE_S`; what
-    handlers wait for is bounded by themselves. Which connections are let in is for the limiter (reliability S16).
+    handlers wait for is bounded by themselves. Which connections are let in is for the limiter
+    (docs/reliability.md S16).
     """
 
     def __init__(

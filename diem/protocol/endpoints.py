@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from diem.errors import DiemError
 
 MAX_BYTES = 256
-"""A longer name is refused (reliability S11)."""
+"""A longer name is refused (docs/reliability.md S11)."""
 
 _NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
 

@@ -11,9 +11,9 @@ from diem.protocol.codes import ErrorCode
 
 SUBPROTOCOL: Final = "diem.v1.json"
 MAX_MESSAGE_BYTES: Final = 32 * 1024
-"""A longer client message closes with 1009 (reliability S8)."""
+"""A longer client message closes with 1009 (docs/reliability.md S8)."""
 MAX_NAMES: Final = 100
-"""More names in one message are refused with ``too_many`` (reliability S11)."""
+"""More names in one message are refused with ``too_many`` (docs/reliability.md S11)."""
 MAX_VERSION: Final = 2**53 - 1
 """Versions and ids are numbers that every JSON reader keeps exact (RFC 8259 section 6)."""
 

@@ -154,7 +154,8 @@ class DataApi:
 
 
 def _endpoint(request: Request) -> str:
-    # The decoded path as the server split it off, never a URL put together from the Host header (reliability S19).
+    # The decoded path as the server split it off, never a URL put together from the Host header
+    # (docs/reliability.md S19).
     path: str = request.scope["path"]
     return endpoints.check(path.removeprefix(PREFIX))
 

@@ -15,6 +15,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
+from diem.process.open_files import allow_connections
 from diem.traffic.recording import recording
 from proxy import counters
 from proxy.allowed import Allowed
@@ -54,6 +55,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
     watch = Watch(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
 
+    allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
     public = Listener(bind(settings.host, settings.port), lambda: Client(edge, service.remind), send_buffer=SEND_BUFFER)

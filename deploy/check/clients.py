@@ -38,7 +38,7 @@ def commits(facts: Facts) -> Judgement:
 
 
 def start(facts: Facts) -> Judgement:
-    """A reader without a position begins at the log's start; `latest` would pass over updates."""
+    """A bridge begins where its server asks, else at the log's start; `latest` would pass over updates."""
     value = facts.consumer.get("auto_offset_reset", "latest")
     return ok(str(value)) if value in {"earliest", "none"} else fault(str(value), f"earliest {_IN_CODE}")
 

@@ -21,7 +21,7 @@ from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits
 from diem.links.problems import problem
 from diem.links.turns import Turns, turns_of_loop
 from diem.process.limits import Verdict
-from diem.process.open_files import raise_open_files
+from diem.process.open_files import OTHER_FILES, raise_open_files
 
 REQUEST_S: Final = 10.0
 """Within which a request head must be complete, counted from the connection's start or from the head's first byte."""
@@ -30,8 +30,6 @@ ANSWER_S: Final = 30.0
 KEEP_ALIVE_S: Final = 30
 MAX_HEADER_BYTES: Final = 16 * 1024
 RETRY_AFTER_S: Final = 2
-OTHER_FILES: Final = 256
-"""Descriptors of the process that are no connections of this listener."""
 MIN_PENDING: Final = 64
 
 _READS: Final = (b"GET ", b"HEAD ")

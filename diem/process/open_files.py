@@ -2,6 +2,12 @@
 
 import contextlib
 import resource
+from typing import Final
+
+import structlog
+
+OTHER_FILES: Final = 256
+"""What a process has open besides its connections: listeners, logs, links to other processes."""
 
 
 def raise_open_files(wanted: int) -> int:
@@ -17,3 +23,12 @@ def raise_open_files(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         return allowed
     return soft
+
+
+def allow_connections(clients: int, links: int = 0) -> None:
+    """Raise the limit for so many clients, and links of theirs; warn if it is too low for the clients alone."""
+    allowed = raise_open_files(clients + links + OTHER_FILES)
+    if allowed < clients + OTHER_FILES:
+        structlog.get_logger("process").warning(
+            "the limit of open files is too low for the clients", open_files=allowed, clients=clients
+        )

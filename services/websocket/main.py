@@ -21,6 +21,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
+from diem.process.open_files import allow_connections
 from diem.protocol.codes import Close
 from diem.traffic.recording import recording
 from services.websocket import counters
@@ -44,6 +45,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     proxies = ProxyEnd(edge)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
+    allow_connections(settings.capacity)
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
     public = Listener(bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER)

@@ -11,7 +11,7 @@ from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from bridge.fetched import abandon
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 
 FETCH_BYTES: Final = 16 << 20
 """Bytes in one answer of a broker, and in all that is fetched ahead."""

@@ -12,7 +12,7 @@ from bridge.shared import Group, Shared
 from bridge.telling import Telling
 from bridge.watch import Watch
 from diem.kafka.client_log import quieten
-from diem.kafka.partition_map import MapReader
+from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey

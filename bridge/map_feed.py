@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from bridge.link import Link
-from diem.kafka.partition_map import MapReader, MapRecord
+from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import endpoints, feed
 from diem.protocol.partition_map import HEAD_KEY, START_KEY
 from diem.protocol.update import UPDATE, Change

@@ -20,7 +20,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 
 from bridge.consumer import opened
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import Owner, client_id
 
 MEMBER: Final[dict[str, Any]] = {

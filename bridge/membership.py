@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer
 
 from bridge.consumer import FAULTS
 from bridge.member import Member, MemberLost, joining
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.process.backoff import full_jitter
 from diem.protocol.assignment import Owner
 

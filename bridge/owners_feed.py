@@ -8,10 +8,10 @@ import structlog
 
 from bridge.link import Link
 from bridge.membership import Membership
-from diem.kafka.admin import administering
 from diem.kafka.assignment import read_assignment
+from diem.kafka.client import administering
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
 from diem.process.faults import ConfigurationError
 from diem.protocol import feed
 from diem.protocol.assignment import STABLE, Clone

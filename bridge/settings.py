@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaSettings
 from diem.protocol.assignment import Owner, member_id
 
 

@@ -9,8 +9,8 @@ from bridge.consumer import Commits
 from bridge.membership import Membership
 from bridge.records import Records
 from bridge.watch import Watch
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import MapReader
 
 
 @dataclass(slots=True)

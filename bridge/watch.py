@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 from aiokafka.client import AIOKafkaClient
 
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Cluster, describe
-from diem.kafka.options import KafkaOptions
 from diem.process.backoff import full_jitter
 from diem.process.faults import ConfigurationError
 

@@ -9,8 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from deploy.statedir import StateDir
-from diem.kafka.options import KafkaOptions
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings, variable
 

@@ -16,7 +16,7 @@ from deploy.command_options import StateDirOption
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.up import Up, stage_seconds
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from metadata.jobs import behind, windows
 from metadata.jobs.behind import Behind
 from metadata.jobs.logs import read_offsets

@@ -7,10 +7,10 @@ import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
 from diem.errors import DiemError
-from diem.kafka.admin import administering
 from diem.kafka.assignment import Reading, list_clones, read_group
+from diem.kafka.client import administering
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
 from metadata.directory import Directory

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from diem.kafka.client_log import quieten
-from diem.kafka.partition_map import MapReader
+from diem.kafka.map_reader import MapReader
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.gate import Gate, gate_rules
 from diem.links.handover import Handover

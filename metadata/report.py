@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from diem import __version__
-from diem.kafka.partition_map import MapReader
+from diem.kafka.map_reader import MapReader
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.process.lifecycle import Lifecycle

@@ -11,10 +11,10 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts, Settings
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import updates_spec
+from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
 
 CONNECT_WITHIN_S: Final = 8.0

@@ -12,7 +12,7 @@ from deploy.command_kafka import NoCluster, found, settings, takes_kafka
 from deploy.command_options import StateDirOption, attended
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle, log
 from diem.process.faults import ConfigurationError
 
@@ -91,7 +91,7 @@ def topics(
 
 async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
     from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
-    from diem.kafka.connecting import connected  # noqa: PLC0415
+    from diem.kafka.client import connected  # noqa: PLC0415
     from diem.kafka.metadata import describe  # noqa: PLC0415
     from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415
 

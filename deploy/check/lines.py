@@ -6,8 +6,8 @@ from typing import Final
 
 from deploy.check.facts import INTERNAL
 from deploy.check.tools import tool
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
+from diem.kafka.config import KafkaOptions
+from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
 from diem.process.faults import ConfigurationError
 
 PRINCIPALS: Final[Mapping[str, str]] = {

@@ -16,9 +16,9 @@ from deploy.kafka.brokers import BrokerPlan
 from deploy.kafka.program import Program, prepare
 from deploy.ports import OWN_RANGE
 from diem.errors import DiemError
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
 from diem.process.ports import PortReservations
 
 READY_WITHIN_S: Final = 60.0

@@ -8,8 +8,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import KafkaError, for_code
 
+from diem.kafka.config import Names
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.names import Names
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Owner, parse_client_id
 
 _STATES: Final = {"Stable": STABLE, "PreparingRebalance": REBALANCING, "CompletingRebalance": REBALANCING}

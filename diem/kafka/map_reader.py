@@ -12,11 +12,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from diem.errors import DiemError
-from diem.kafka.connecting import connected
-from diem.kafka.ending import end
+from diem.kafka.client import connected, end
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
 from diem.process.backoff import full_jitter
 from diem.protocol.partition_map import START_KEY, MapBuilder, PartitionMap
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from diem.kafka.ending import end, end_producer
+from diem.kafka.client import end, end_producer
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import read_map
-from diem.kafka.options import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, encode_entry, encode_head
 

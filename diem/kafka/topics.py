@@ -1,21 +1,154 @@
-"""Our topics in a cluster: made when they are missing, compared when they are there."""
+"""The topics: their specifications, how a topic differs from its own, and how missing ones are created.
+
+The specifications are those of docs/protocol.md section 3.
+"""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from aiokafka.admin import NewTopic
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
-from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.client import REQUEST_TIMEOUT_MS, administering, connected
+from diem.kafka.config import PARTITIONS, KafkaOptions
+from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import read_map
-from diem.kafka.metadata import Cluster, describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_check import compare
-from diem.kafka.topic_specs import TopicSpec, specs, traffic_spec, used_partitions
+from diem.kafka.metadata import Cluster, Topic, describe
+from diem.protocol.partition_map import PartitionMap
+
+MAX_MESSAGE_BYTES: Final = 131072
+UPDATES_CONFIG: Final[Mapping[str, str]] = {
+    # Compaction alone: with "delete" beside it, an endpoint that has been quiet for long would lose its only copy.
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": str(64 * 1024 * 1024),
+    "max.compaction.lag.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    "message.timestamp.type": "CreateTime",
+    "unclean.leader.election.enable": "false",
+    # As the publisher wrote it: brokers that compress anew may do so in ways that not every reader knows.
+    "compression.type": "producer",
+}
+"""Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
+TRAFFIC_PARTITIONS: Final = 12
+TRAFFIC_BATCH_BYTES: Final = 256 * 1024
+TRAFFIC_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    # A segment that is written to is not deleted.
+    "segment.ms": str(24 * 3600 * 1000),
+    "max.message.bytes": str(2 * TRAFFIC_BATCH_BYTES),
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "true",
+    "compression.type": "producer",
+}
+"""Settings of the topic of recorded traffic (docs/traffic.md section 1), which may be altered as one likes."""
+# What loses or stops updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
+_MUST_HOLD: Final = (
+    "cleanup.policy",
+    "unclean.leader.election.enable",
+    "compression.type",
+    "min.insync.replicas",
+    "max.message.bytes",
+)
+_AT_LEAST: Final = frozenset({"min.insync.replicas", "max.message.bytes"})
+DEFAULT_REPLICATION: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it is to be made."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+def specs(options: KafkaOptions, brokers: int, partitions: int | None = None) -> list[TopicSpec]:
+    """The topics of updates, of hot updates and of the partition map, for a cluster of that many ``brokers``.
+
+    With three replicas two must have a record before it counts: one broker may be lost, with nothing that was
+    acknowledged (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
+
+    Args:
+        options: their names, and what is configured of their sizes.
+        brokers: there are no more replicas than these.
+        partitions: of the updates topic, where the partition map already says so.
+    """
+    replication = options.replication or min(DEFAULT_REPLICATION, brokers)
+    config = {**UPDATES_CONFIG, "min.insync.replicas": str(min_insync(replication))}
+    names, count = options.names, partitions or options.partitions or PARTITIONS
+    sizes = {names.updates: count, names.hot: 1, names.partition_map: 1}
+    return [TopicSpec(name, size, replication, config) for name, size in sizes.items()]
+
+
+def updates_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
+    """The updates topic alone."""
+    return specs(options, brokers)[0]
+
+
+def traffic_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
+    """The topic of recorded traffic, which exists only where traffic is recorded in Kafka."""
+    replication = options.replication or min(DEFAULT_REPLICATION, brokers)
+    return TopicSpec(options.names.traffic, TRAFFIC_PARTITIONS, replication, TRAFFIC_CONFIG)
+
+
+def min_insync(replication: int) -> int:
+    """Replicas that must have a record before it is acknowledged: a majority."""
+    return replication // 2 + 1
+
+
+def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with an existing topic: one line each, with what to do about it."""
+    count, replicas = len(topic.partitions), min(len(part.replicas) for part in topic.partitions.values())
+    if topic.name != options.names.updates and count != spec.partitions:
+        yield f"it has {count} partitions, it must have 1: delete it, and it is made again"
+    elif topic.name == options.names.updates and options.partitions not in {None, count}:
+        yield (
+            f"it has {count} partitions, {options.partitions} are configured: set DIEM_KAFKA_PARTITIONS to {count} "
+            "(or leave it out), or take another topic prefix"
+        )
+    if options.replication is not None and replicas != options.replication:
+        yield (
+            f"it has {replicas} replicas, {options.replication} are configured: reassign its partitions, "
+            f"or set DIEM_KAFKA_REPLICATION to {replicas}"
+        )
+    needed = {name: spec.config[name] for name in _MUST_HOLD} | {"min.insync.replicas": str(min_insync(replicas))}
+    for name, wanted in needed.items():
+        if config.get(name) != wanted and not _is_more(name, config.get(name), wanted):
+            yield (
+                f"{name} is {config.get(name)}, it must be {wanted}: "
+                f"kafka-configs.sh --alter --topic {topic.name} --add-config {name}={wanted}"
+            )
+
+
+def _is_more(name: str, value: str | None, wanted: str) -> bool:
+    return name in _AT_LEAST and value is not None and value.isdigit() and int(value) > int(wanted)
+
+
+def used_partitions(map_: PartitionMap) -> int:
+    """Partitions of the updates topic that a map has a use for."""
+    places = (place for entry in map_.entries.values() for place in entry if place is not None)
+    return max(map_.head.partitions, 1 + max(places, default=0))
+
+
+def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
+    """See that the topic ``updates`` has every partition that the map uses; it may have more.
+
+    Raises:
+        WrongTopic: it has fewer.
+    """
+    needed = used_partitions(map_)
+    if needed > partitions:
+        line = f"kafka-topics.sh --alter --topic {updates} --partitions {needed}"
+        raise WrongTopic(updates, [f"it has {partitions} partitions, the partition map uses {needed}: {line}"])
 
 
 async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluster:
@@ -95,3 +228,87 @@ async def _until_there(client: AIOKafkaClient, names: Sequence[str]) -> Cluster:
             return cluster
         await asyncio.sleep(0.1)
     raise KafkaUnavailable("the cluster", f"the topics {', '.join(names)} were made, and do not all appear")
+
+
+Settings = dict[str, dict[str, str]]
+"""Topic -> name of a setting -> its value."""
+ATTEMPTS: Final = 10
+PAUSE_S: Final = 0.5
+"""Brokers learn of a change one by one, as a rule within milliseconds: they are given 5 s to agree."""
+
+
+class UnknownToBroker(KafkaUnavailable):
+    """A broker has not heard of a topic which is there: it was made a moment ago."""
+
+
+async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluster) -> None:
+    """See that all of our topics, which are in ``cluster``, are as they must be.
+
+    A broker may not have heard yet how a topic was made or altered, so that one alone proves nothing. All are asked,
+    and asked again while they differ; what any of them still says then counts.
+
+    Raises:
+        KafkaUnavailable: no broker answers, or one may not or cannot say.
+        WrongTopic: a topic is not as it must be.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            said = await settings_in_force(client, *cluster.topics)
+        except UnknownToBroker:
+            if not left:
+                raise
+        else:
+            found = [_faults(options, cluster, settings) for settings in said]
+            if not left or all(each == found[0] for each in found):
+                break
+        await asyncio.sleep(PAUSE_S)
+    for spec in specs(options, len(cluster.brokers)):
+        if lines := dict.fromkeys(line for each in found for line in each[spec.name]):
+            raise WrongTopic(spec.name, lines)
+
+
+def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict[str, list[str]]:
+    """The faults of each topic, by the word of one broker."""
+    return {
+        spec.name: list(differences(spec, options, cluster.topics[spec.name], settings[spec.name]))
+        for spec in specs(options, len(cluster.brokers))
+    }
+
+
+async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settings]:
+    """The settings of topics, as each broker that answers has them. Takes up to 3 s.
+
+    Raises:
+        UnknownToBroker: one does not know a topic.
+        KafkaUnavailable: no broker answers, or one may not or cannot say.
+    """
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    answers = await asyncio.gather(*(_ask(client, node, topics) for node in nodes), return_exceptions=True)
+    found: list[Settings] = []
+    fault: BaseException = KafkaUnavailable("the cluster", "no broker is known")
+    for answer in answers:
+        if isinstance(answer, dict):
+            found.append(answer)
+        elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
+            # One that is away, or hangs, is asked the next time.
+            fault = answer
+        else:
+            raise answer
+    if not found:
+        said = f"its topics cannot be described: {type(fault).__name__} {fault}".strip()
+        raise KafkaUnavailable("the cluster", said) from fault
+    return found
+
+
+async def _ask(client: AIOKafkaClient, node: int, topics: tuple[str, ...]) -> Settings:
+    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, name, None) for name in topics])
+    async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
+        answer = await client.send(node, request)
+    found: Settings = {}
+    for code, said, _kind, name, entries in answer.resources:
+        if code:
+            kind = UnknownToBroker if code == UnknownTopicOrPartitionError.errno else KafkaUnavailable
+            reason = f"{name} cannot be described: {said or for_code(code).__name__}"
+            raise kind(f"broker {node}", reason)
+        found[name] = {entry[0]: entry[1] for entry in entries}
+    return found

@@ -9,11 +9,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
+from diem.kafka.client import end_producer
 from diem.kafka.client_log import quieten
-from diem.kafka.ending import end_producer
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import TRAFFIC_BATCH_BYTES
-from diem.kafka.topics import ensure_traffic
+from diem.kafka.config import KafkaOptions
+from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
 from diem.traffic.sink import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {

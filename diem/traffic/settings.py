@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaSettings
 from diem.protocol.traffic import is_edge
 
 

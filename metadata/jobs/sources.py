@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.process.faults import ConfigurationError
 
 if TYPE_CHECKING:

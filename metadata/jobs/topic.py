@@ -9,10 +9,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
 from metadata.jobs.behind import Behind
 from metadata.jobs.sources import KafkaSource
 

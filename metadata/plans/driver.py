@@ -8,9 +8,10 @@ from typing import Final
 
 import structlog
 
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader, change_map
+from diem.kafka.map_reader import MapReader
+from diem.kafka.map_writer import change_map
 from diem.process.backoff import full_jitter
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError

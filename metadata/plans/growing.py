@@ -7,11 +7,10 @@ from aiokafka.admin import NewPartitions
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
 
 WITHIN_S: Final = 10.0
 

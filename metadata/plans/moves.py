@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from diem.protocol.versions import iso
 from metadata.plans.brief import Brief

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaSettings
 from diem.process.edge_settings import EdgeSettings
 from services.composite.plan import MAX_PAIRS
 

@@ -22,7 +22,7 @@ from bridge.fetched import poll
 from bridge.records import Records
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.bench.catchup import catch_up
 from tests.bench.figures import figure
 from tests.bench.report import Report

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaProducer
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.process.auth import SharedKey
 from diem.protocol.partitions import partition_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diem.fanout.state import FeedState
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.protocol import feed

@@ -20,7 +20,7 @@ import orjson
 
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.bench import native
 from tests.bench.bridged import PARTITIONS, bridged, writing
 from tests.bench.costed import Target

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaProducer
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.update import encode
 

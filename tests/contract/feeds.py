@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.load.injection.repartition import MOVE
 from tests.load.observe import run
 from tests.load.scenario import Scenario

@@ -8,11 +8,10 @@ from time import monotonic
 
 from aiokafka import AIOKafkaProducer
 
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Topic, describe
-from diem.kafka.options import KafkaOptions
 from tests.load.processes import Process
 from tests.load.system import NotUp, System
 

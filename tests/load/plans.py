@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import read_map
+from diem.kafka.map_reader import read_map
 from diem.protocol.assignment import decode
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from metadata.plans.plan import Plan, encode

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
 from tests.load.injection import PARTITIONED
 from tests.oracle import Bounds, Report

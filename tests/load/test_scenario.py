@@ -1,4 +1,4 @@
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
 from tests.load.faults import scenarios
 from tests.load.observe import run

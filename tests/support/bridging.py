@@ -21,10 +21,9 @@ from bridge import positions
 from bridge.settings import Settings
 from diem.fanout.state import FeedState
 from diem.kafka import topics
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.options import PARTITIONS, KafkaOptions
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle

@@ -8,7 +8,7 @@ import pytest
 from deploy.kafka.jars import JarsUnavailable
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import Program, prepare
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable
 

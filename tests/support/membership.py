@@ -11,8 +11,8 @@ import httpx
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from diem.kafka.ending import end
-from diem.kafka.options import KafkaOptions
+from diem.kafka.client import end
+from diem.kafka.config import KafkaOptions
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.protocol.assignment import Owner, client_id, member_id

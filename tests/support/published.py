@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from diem.fanout.changes import ChangeMap
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT
 from diem.protocol.update import MARK_KEY, Change, encode, version_of

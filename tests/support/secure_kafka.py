@@ -16,11 +16,9 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from deploy.kafka.brokers import HOST, BrokerPlan
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.settings import KafkaSettings
 from tests.support.kafka_tools import SetPassword, new_topic, rights
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.fanout.changes import ChangeMap
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from metadata.plans.steps import begin, proceed, reverse

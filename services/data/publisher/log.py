@@ -13,12 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
-from diem.kafka.connecting import connected
-from diem.kafka.ending import end, end_producer
+from diem.kafka.client import connected, end, end_producer
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_check import compare
-from diem.kafka.topic_specs import MAX_MESSAGE_BYTES
+from diem.kafka.topics import MAX_MESSAGE_BYTES, compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
 BATCH_BYTES: Final = 96 * 1024

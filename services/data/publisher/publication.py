@@ -10,8 +10,8 @@ import structlog
 
 from diem.fanout.changes import ChangeMap
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.partition_map import MapReader
-from diem.kafka.topic_specs import check_room, used_partitions
+from diem.kafka.map_reader import MapReader
+from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
 from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes

@@ -10,9 +10,9 @@ from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
 from diem.kafka.client_log import quieten
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader
+from diem.kafka.map_reader import MapReader
 from diem.process import metrics
 from diem.process.backoff import full_jitter
 from diem.process.faults import ConfigurationError

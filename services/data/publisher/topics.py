@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import structlog
 
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_writer import begin_map
 from diem.kafka.metadata import Cluster, describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import begin_map
-from diem.kafka.topic_specs import check_room, used_partitions
-from diem.kafka.topics import ensure
+from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.progress import Progress
 

@@ -24,7 +24,7 @@ from bridge.consumer import assign, consuming
 from bridge.fetched import Fetched
 from deploy.kafka.cluster import LocalCluster
 from diem.fanout.state import FeedState
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
 from tests.support.bridging import Heard, Running, UpdatesTopic, bridging, until, updates_topic

@@ -18,9 +18,9 @@ from aiokafka.structs import OffsetAndMetadata
 from bridge.membership import Membership
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
 from diem.kafka.assignment import read_assignment
-from diem.kafka.options import KafkaOptions
+from diem.kafka.client import administering
+from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
 from tests.support.bridging import until, updates_topic
 from tests.support.patience import FACTOR

@@ -16,13 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_check import settings_in_force
-from diem.kafka.topic_specs import TopicSpec, specs, updates_spec
-from diem.kafka.topics import create, ensure
+from diem.kafka.topics import TopicSpec, create, ensure, settings_in_force, specs, updates_spec
 from tests.support.patience import FACTOR
 
 ROOT = Path(__file__).parents[3]

@@ -15,11 +15,10 @@ from aiokafka.admin import NewTopic
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Partition, describe
-from diem.kafka.options import KafkaOptions
 from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]

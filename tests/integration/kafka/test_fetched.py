@@ -9,7 +9,7 @@ from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 
 from bridge.consumer import assign, consuming, name_of
 from bridge.fetched import poll
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from tests.support.bridging import UpdatesTopic, updates_topic
 from tests.support.patience import PATIENCE_S
 

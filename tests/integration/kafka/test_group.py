@@ -16,8 +16,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bridge import membership as membership_module
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import ensure_map, write_map
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_writer import ensure_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from diem.protocol.feed_names import partition_of_name

@@ -15,11 +15,11 @@ from websockets.typing import Subprotocol
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
 from diem.kafka.assignment import list_clones, read_assignment, read_group
+from diem.kafka.client import administering
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import ensure_map, write_map
+from diem.kafka.map_writer import ensure_map, write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry
 from diem.protocol.partitions import partition_of

@@ -10,12 +10,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions
 
 from diem.kafka import map_reader, map_writer
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
+from diem.kafka.map_reader import MapReader, read_map
+from diem.kafka.map_writer import ensure_map, write_map
 from diem.kafka.metadata import Cluster, describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader, ensure_map, read_map, write_map
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import (
     HEAD_KEY,

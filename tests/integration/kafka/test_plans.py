@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import ensure_map, read_map
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import read_map
+from diem.kafka.map_writer import ensure_map
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.partitions import partition_of
 from metadata.plans.plan import Plan, encode

@@ -10,12 +10,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.admin import administering
+from diem.kafka.client import administering
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader, ensure_map, read_map, write_map
-from diem.kafka.topic_specs import updates_spec
-from diem.kafka.topics import create, ensure
+from diem.kafka.map_reader import MapReader, read_map
+from diem.kafka.map_writer import ensure_map, write_map
+from diem.kafka.topics import create, ensure, updates_spec
 from diem.protocol.partition_map import (
     HOT,
     PUBLISHER_ACK,

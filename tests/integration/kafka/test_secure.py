@@ -18,13 +18,13 @@ from aiokafka.admin import NewPartitions
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
 from diem.kafka.assignment import read_assignment
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.map_reader import read_map
+from diem.kafka.map_writer import change_map, write_map
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import change_map, read_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner, client_id

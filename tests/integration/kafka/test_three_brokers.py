@@ -15,12 +15,10 @@ import pytest_asyncio
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
-from diem.kafka.ending import end
+from diem.kafka.client import administering, connected, end
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import ensure_map
 from services.data.publisher import Publisher
 from tests.integration.kafka.test_cluster import consume, create, eventually, produce, where
 from tests.support.bridging import Heard, bridging, until

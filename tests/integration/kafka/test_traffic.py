@@ -10,13 +10,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
-from diem.kafka.admin import administering
-from diem.kafka.connecting import connected
+from diem.kafka.client import administering, connected
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_check import settings_in_force
-from diem.kafka.topic_specs import TRAFFIC_CONFIG
-from diem.kafka.topics import ensure_traffic
+from diem.kafka.topics import TRAFFIC_CONFIG, ensure_traffic, settings_in_force
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka import KafkaSink

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
 from metadata.jobs import tables

@@ -8,8 +8,8 @@ import pytest
 from bridge import map_feed as module
 from bridge.link import Link
 from bridge.map_feed import MapFeed
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader, MapRecord
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import feed
 from diem.protocol.partition_map import HEAD_KEY, START_KEY, Entry, Head, MapBuilder, encode_entry, encode_head
 

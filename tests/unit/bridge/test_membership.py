@@ -12,7 +12,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 from bridge import membership as module
 from bridge.member import Member, MemberLost
 from bridge.membership import Membership
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import Owner
 from tests.support.patience import PATIENCE_S
 

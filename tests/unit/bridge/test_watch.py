@@ -1,6 +1,6 @@
 from bridge.watch import Watch
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
 
 
 class Watched:

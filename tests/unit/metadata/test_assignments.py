@@ -7,7 +7,7 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import GroupLoadInProgressError, NodeNotReadyError
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import client_id
 from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase
 from metadata.assignments import Assignments

@@ -8,9 +8,9 @@ from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts
 from deploy.check.rule import Finding, Judgement, audit
 from deploy.check.rules import TABLE
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import updates_spec
+from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
 
 UPDATES = "diem.updates"

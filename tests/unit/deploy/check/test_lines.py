@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from deploy.check.lines import UnknownRole, acl_lines, principals, topic_lines, traffic_lines
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import updates_spec
+from diem.kafka.config import KafkaOptions
+from diem.kafka.topics import updates_spec
 
 SECURE = KafkaOptions("a:9092,b:9092", security_protocol="SASL_SSL", topic_prefix="try.", partitions=24, replication=5)
 RESOURCES = ("--topic", "--group", "--cluster", "--transactional-id")

@@ -9,9 +9,9 @@ import pytest
 from aiokafka import TopicPartition
 
 from diem.kafka import map_reader
+from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import HEAD_KEY, Head, encode_head
 from tests.support.patience import PATIENCE_S
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from diem.kafka import map_writer
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_writer import write_map
-from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import Head
 from tests.support.patience import PATIENCE_S
 

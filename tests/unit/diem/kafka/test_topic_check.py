@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from aiokafka.errors import NodeNotReadyError
 
-from diem.kafka import topic_check
+from diem.kafka import topics
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_check import compare
-from diem.kafka.topic_specs import specs
+from diem.kafka.topics import compare, specs
 
 OPTIONS = KafkaOptions("k:9092")
 GOOD: dict[str, str] = {}
@@ -58,7 +57,7 @@ SPECS = specs(OPTIONS, 2)
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_check, "PAUSE_S", 0.0)
+    monkeypatch.setattr(topics, "PAUSE_S", 0.0)
 
 
 async def compared(**answers: list[dict[str, str] | Exception | int]) -> Client:

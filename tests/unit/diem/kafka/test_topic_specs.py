@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import check_room, differences, specs, updates_spec
+from diem.kafka.topics import check_room, differences, specs, updates_spec
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
 
 OPTIONS = KafkaOptions("k:9092")

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from diem.kafka import topic_check, topics
+from diem.kafka import topics
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
-from diem.kafka.topic_specs import TopicSpec, check_room, specs
-from diem.kafka.topics import ensure
+from diem.kafka.topics import TopicSpec, check_room, ensure, specs
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 
 OPTIONS = KafkaOptions("k:9092")
@@ -26,7 +25,7 @@ class Broker:
         monkeypatch.setattr(topics, "connected", self._connected)
         for name in ("describe", "create", "read_map"):
             monkeypatch.setattr(topics, name, getattr(self, name))
-        monkeypatch.setattr(topic_check, "settings_in_force", self.settings_in_force)
+        monkeypatch.setattr(topics, "settings_in_force", self.settings_in_force)
 
     @asynccontextmanager
     async def _connected(self, _options: KafkaOptions) -> AsyncIterator[None]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.kafka.options import KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.process.faults import ConfigurationError
 from metadata.jobs.sources import FileSource, KafkaSource, client_options
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from diem.kafka.options import KafkaOptions
-from diem.kafka.partition_map import MapReader
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import MapReader
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from metadata.plans.driver import Driver

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.options import KafkaOptions
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog

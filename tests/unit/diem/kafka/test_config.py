@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.kafka.settings import KafkaSettings
+from diem.kafka.config import KafkaSettings
 from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings
 from services.broadcast.settings import Settings as BroadcastSettings

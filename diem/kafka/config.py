@@ -1,17 +1,140 @@
-"""Settings of every process that speaks to Kafka, from ``DIEM_KAFKA_*``."""
+"""Configuration: the cluster, how to connect to it, and the names and sizes of our topics and groups there.
+
+Names are those of docs/protocol.md section 3; :class:`KafkaSettings` reads ``DIEM_KAFKA_*``.
+"""
 
 import contextlib
 import ipaddress
 import re
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from diem.kafka.options import KafkaOptions
 from diem.process.auth import foreign_owner
 from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
+
+
+class Names(NamedTuple):
+    """The names under one prefix, which keeps several systems in one cluster apart."""
+
+    prefix: str
+
+    @property
+    def updates(self) -> str:
+        """The compacted topic of endpoint updates."""
+        return f"{self.prefix}updates"
+
+    @property
+    def hot(self) -> str:
+        """The topic of updates that every bridge reads."""
+        return f"{self.prefix}updates.hot"
+
+    @property
+    def partition_map(self) -> str:
+        """The compacted topic of the partition map."""
+        return f"{self.prefix}partition-map"
+
+    @property
+    def log(self) -> tuple[str, str]:
+        """The topics of updates, which positions belong to."""
+        return self.updates, self.hot
+
+    @property
+    def topics(self) -> tuple[str, str, str]:
+        """All topics that the system cannot be without."""
+        return self.updates, self.hot, self.partition_map
+
+    @property
+    def traffic(self) -> str:
+        """The topic of recorded traffic; none of ours in :attr:`topics`, for the system does without it."""
+        return f"{self.prefix}traffic"
+
+    @property
+    def pipeline(self) -> str:
+        """Begins the name of every group of whoever evaluates recorded traffic."""
+        return f"{self.prefix}pipeline"
+
+    @property
+    def map_writer(self) -> str:
+        """The transactional id of whoever writes the map: of several at a time, the last one wins."""
+        return f"{self.prefix}map"
+
+    def x_group(self, number: int) -> str:
+        """The group of the bridge ``number`` on the X axis: its own, so that it reads everything."""
+        return f"{self.prefix}x-{number:03}"
+
+    def z_group(self, clone: int) -> str:
+        """The group that the bridges of one ``clone`` on the Z axis share: each reads some of the partitions."""
+        return f"{self.prefix}z-{clone}"
+
+    def clone_of(self, group: str) -> int | None:
+        """The clone whose group this is, by :meth:`z_group`; None for any other group."""
+        number = group.removeprefix(f"{self.prefix}z-")
+        # At most what an ``int`` is made of in no time; with leading zeros it is another group.
+        is_number = number.isascii() and number.isdigit() and len(number) < 10
+        return int(number) if is_number and self.z_group(int(number)) == group else None
+
+
+PARTITIONS: Final = 12
+"""Of a topic that we create: 1, 2, 3, 4, 6 and 12 servers share it evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """How to reach a cluster, as plain values. ``partitions`` and ``replication`` are None where the topic decides."""
+
+    bootstrap_servers: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    topic_prefix: str = "diem."
+    partitions: int | None = None
+    replication: int | None = None
+
+    @property
+    def names(self) -> Names:
+        """The names of topics and groups."""
+        return Names(self.topic_prefix)
+
+    def client_arguments(self) -> dict[str, Any]:
+        """What every client class of aiokafka takes to connect.
+
+        Raises:
+            ConfigurationError: a file of the TLS set-up cannot be used.
+        """
+        arguments: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": self.security_protocol,
+        }
+        if self.security_protocol.endswith("SSL"):
+            arguments["ssl_context"] = self._ssl_context()
+        if self.security_protocol.startswith("SASL"):
+            arguments |= {
+                "sasl_mechanism": self.sasl_mechanism,
+                "sasl_plain_username": self.sasl_username,
+                "sasl_plain_password": self.sasl_password,
+            }
+        return arguments
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        # Certificates and host names are verified: the library's own helper leaves host names to the caller.
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(str(file) for file in (self.ca_file, self.certificate_file, self.key_file) if file)
+            raise ConfigurationError(f"the TLS files for Kafka cannot be used ({files}): {error}") from None
+        return context
+
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")

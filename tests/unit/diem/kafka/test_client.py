@@ -9,10 +9,9 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 
-from diem.kafka.connecting import connected
+from diem.kafka.client import connected, said, why
+from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.options import KafkaOptions
-from diem.kafka.refusal import said, why
 
 
 def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
@@ -85,6 +84,6 @@ async def test_a_broker_that_lets_us_in_meanwhile_is_no_fault(monkeypatch: pytes
         return ""
 
     monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
-    monkeypatch.setattr("diem.kafka.connecting.why", nothing)
+    monkeypatch.setattr("diem.kafka.client.why", nothing)
     async with connected(KafkaOptions("127.0.0.1:1")) as client:
         assert attempts == [client, client]

@@ -3,9 +3,8 @@
 import asyncio
 import time
 
-from bridge.badlog import BadLog
-from bridge.membership import Membership
-from bridge.records import Records
+from bridge.member import Membership
+from bridge.records import BadLog, Records
 from bridge.serving import Serving
 from bridge.settings import Settings
 from bridge.shared import Group, Shared

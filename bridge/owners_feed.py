@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from bridge.link import Link
-from bridge.membership import Membership
+from bridge.member import Membership
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions

@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+import structlog
+
 from diem.protocol import endpoints, feed, update
 from diem.protocol.update import Change
+
+BURST: Final = 20
+EVERY: Final = 60.0
+"""Seconds: after the first 20 bad records, one of them is logged in each minute (at most 6 MB a day)."""
+SHOWN: Final = 1024
+"""Bytes of key and of value that are shown, in hex: they may be anything."""
 
 MAX_RECORDS: Final = 1000
 """Records in one batch: about 200 KiB, and less than a reader's limit even if all are as long as allowed."""
@@ -161,3 +169,35 @@ def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[b
         feed.encode_batch(name, next_ if cut == cuts[-1] else position, changes[cut : cut + MAX_RECORDS])
         for cut in cuts
     ]
+
+
+class BadLog:
+    """Logs bad records as far as a bucket of tokens allows. ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tokens = float(BURST)
+        self._filled = clock()
+        self._unsaid = 0
+        self._log = structlog.get_logger("bridge")
+
+    def __call__(self, bad: Bad) -> None:
+        """Log ``bad`` or count it for the next line."""
+        now = self._clock()
+        self._tokens = min(float(BURST), self._tokens + (now - self._filled) / EVERY)
+        self._filled = now
+        if self._tokens < 1:
+            self._unsaid += 1
+            return
+        self._tokens -= 1
+        unsaid, self._unsaid = self._unsaid, 0
+        topic, _, partition = bad.name.rpartition("/")
+        self._log.error(
+            "record is no update, passed",
+            topic=topic,
+            partition=int(partition),
+            offset=bad.offset,
+            record_key_hex=None if bad.key is None else bad.key[:SHOWN].hex(),
+            record_value_hex=bad.value[:SHOWN].hex(),
+            not_logged_before=unsaid,
+        )

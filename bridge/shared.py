@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer
 
 from bridge.consumer import Commits
-from bridge.membership import Membership
+from bridge.member import Membership
 from bridge.records import Records
 from bridge.watch import Watch
 from diem.kafka.config import KafkaOptions

@@ -1,20 +1,30 @@
 """`diem scale`: starts and stops numbered processes of a running `diem up`, and waits until they are as asked.
 
-In mode xz that are composites; in mode z-composite the composite itself starts and stops its pairs (`deploy.pairs`).
+In mode xz these are composites; in mode z-composite the composite starts and stops its pairs, and is sent the number.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.typing import Subprotocol
 
 from deploy import control
 from deploy.control import CommandRefused, ControlFailed
 from deploy.describe import with_children
 from deploy.statedir import StateDir
 from deploy.topology import Mode, Planned, Topology
+from diem.process.auth import SharedKey
 from diem.process.child import Spec
 from diem.process.supervisor import Supervisor
+from services.composite.control import PATH, SUBPROTOCOL
+
+RETRY_S: Final = 0.5
 
 WITHIN_S: Final = 60.0
 POLL_S: Final = 0.2
@@ -89,3 +99,35 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
             late = sorted((wanted - ready) | (there.keys() - wanted))
             raise ControlFailed(f"not as asked after {within_s:.0f} s: {', '.join(late)}")
         await asyncio.sleep(POLL_S)
+
+
+async def keep(internal_url: str, key: SharedKey, wanted: Scaler) -> None:
+    """Tell the composite the number, now and whenever it changes, until cancelled.
+
+    A composite that was restarted begins with its first number, so it is told again with each connection.
+    """
+    url = f"ws{internal_url.removeprefix('http')}{PATH}"
+    while True:
+        with suppress(OSError, TimeoutError, InvalidHandshake, ConnectionClosed):
+            async with connect(
+                url,
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                additional_headers={"Authorization": key.header},
+                proxy=None,
+                compression=None,
+            ) as connection:
+                await _tell(connection, wanted)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _tell(connection: ClientConnection, wanted: Scaler) -> None:
+    while True:
+        wanted.changed.clear()
+        await connection.send(orjson.dumps({"pairs": wanted.servers}), text=True)
+        await connection.recv()
+        waiting = [asyncio.ensure_future(wait) for wait in (wanted.changed.wait(), connection.wait_closed())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()

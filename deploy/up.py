@@ -6,7 +6,8 @@ import signal
 from contextlib import suppress
 from typing import Any, Final
 
-from deploy import control, pairs
+from deploy import control, scale
+from deploy.childlog import Voices
 from deploy.control import CommandRefused
 from deploy.describe import describe
 from deploy.launch import Misconfigured, ProcessNotStarted, child_environment
@@ -15,7 +16,6 @@ from deploy.scale import Scaler
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Topology
-from deploy.voices import Voices
 from diem.process.auth import SharedKey
 from diem.process.child import Event, Spec
 from diem.process.clock import SystemClock
@@ -113,7 +113,7 @@ class Up:
             await self._scaler.run()
             return
         key = SharedKey.load(self._state.internal_key_file)
-        await pairs.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
+        await scale.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
 
     def _on_event(self, event: Event) -> None:
         match event.kind:

@@ -1,9 +1,9 @@
-"""Questions and answers: which server has these endpoints (docs/protocol.md section 4). No I/O."""
+"""Locate requests and their answers: which server has these endpoints (docs/protocol.md section 4). No I/O."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
@@ -11,6 +11,7 @@ from diem.errors import DiemError
 from diem.protocol import endpoints, messages
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import ErrorCode
+from metadata.directory import Directory
 
 MAX_NAMES: Final = 1000
 MAX_QUESTION: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
@@ -139,3 +140,40 @@ def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
         return {"owner": None, "hot": True}
     owner = snapshot.owner(endpoint, clone)
     return {"owner": owner.public if owner else None}
+
+
+class Clients(Protocol):
+    """How many clients each server has; see :class:`metadata.loads.Loads`."""
+
+    def of(self, public: str) -> int | None:
+        """Clients of a server; None when it does not say."""
+        ...
+
+    def sent(self, public: str) -> None:
+        """A client was sent to a server."""
+        ...
+
+
+class Answers:
+    """Makes answers of a directory. ``rng`` decides among equals."""
+
+    def __init__(self, directory: Directory, clients: Clients, rng: random.Random) -> None:
+        self._directory = directory
+        self._clients = clients
+        self._rng = rng
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are answers."""
+        return self._directory.snapshot is not None
+
+    def to(self, question: Question) -> dict[str, Any] | None:
+        """The answer; None while there can be none (503)."""
+        snapshot, load = self._directory.snapshot, self._clients.of
+        if snapshot is None:
+            return None
+        clone = choose(snapshot, question.clone, load, self._rng)
+        urls = servers(snapshot, clone, load, self._rng)
+        if clone != question.clone and urls:
+            self._clients.sent(urls[0])
+        return answer(question, snapshot, clone, urls)

@@ -20,10 +20,10 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
 from diem.process.plan import Rate, ReadPlan
-from metadata.answers import Answers
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.loads import Loads
+from metadata.locate import Answers
 from metadata.partitions import Partitions
 from metadata.plans.api import PREFIX, plans_app
 from metadata.plans.driver import Driver

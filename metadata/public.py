@@ -21,8 +21,7 @@ from diem.process.listeners import is_loopback, origin_allowed
 from diem.process.plan import ReadPlan
 from diem.protocol.codes import ErrorCode
 from metadata import locate
-from metadata.answers import Answers
-from metadata.locate import InvalidRequest
+from metadata.locate import Answers, InvalidRequest
 
 PATH: Final = "/v1/locate"
 BODY_WITHIN_S: Final = 20.0

@@ -6,7 +6,7 @@ from collections import Counter
 from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
 from diem.protocol.codes import Close
-from metadata.answers import Answers
+from metadata.locate import Answers
 from metadata.watch import Watch
 
 

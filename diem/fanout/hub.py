@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from diem.fanout.departures import Departures
 from diem.fanout.frames import text_frame
-from diem.fanout.ownership import Ownership
+from diem.fanout.ownership import Departures, Ownership
 from diem.fanout.registry import Registry
 from diem.fanout.session import Accounts, Session
 from diem.fanout.state import FeedState

@@ -12,7 +12,7 @@ from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher
-from services.data.store.cursor import Cursor
+from services.data.store.tables import Cursor
 from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000

@@ -33,7 +33,7 @@ from services.data.publisher.log import Place
 from services.data.publisher.progress import Progress
 from services.data.publisher.publisher import Publisher
 from services.data.publisher.topics import Topics
-from services.data.store.cursor import Cursor
+from services.data.store.tables import Cursor
 from tests.support.virtual_time import run_virtual
 from tests.walks import walk_settings
 

@@ -17,7 +17,7 @@ from services.data.publisher.checks import Checks
 from services.data.publisher.lanes import Lanes
 from services.data.publisher.log import Log
 from services.data.publisher.progress import Progress
-from services.data.store.cursor import Cursor
+from services.data.store.tables import Cursor
 
 MAX_CHANGES: Final = 2000
 """Changes taken from the store at once."""

@@ -22,7 +22,7 @@ from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
 from services.data.publisher.progress import LogReplaced, Progress
 from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore, names
-from services.data.store.cursor import Cursor
+from services.data.store.tables import Cursor
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0

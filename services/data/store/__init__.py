@@ -1,9 +1,14 @@
-"""The store: every endpoint's latest dataset with its version, and the order of changes that the feed is made of."""
+"""The store: every endpoint's latest dataset with its version, and the order of changes that the feed is made of.
+
+Reading order: ``store`` (what the rest of the service calls), ``writer`` (queue and group commit), ``plan`` (what a
+write does, pure), ``transaction`` (its SQL), ``reads``, ``state`` and ``cache``, ``retention``; ``database`` with
+``sqlite`` and ``postgres``, ``tables`` and ``migrate``; ``backup``, ``restore`` and ``mark``, which notices a rollback.
+"""
 
 from services.data.store.cache import Stored
-from services.data.store.history import HistoryLimits, Kept
 from services.data.store.mark import MARK_FILE
 from services.data.store.plan import Accepted, IdempotencyKey
+from services.data.store.retention import HistoryLimits, Kept
 from services.data.store.state import Head
 from services.data.store.store import Store, StoreLimits
 from services.data.store.writer import WriterLimits

@@ -7,13 +7,12 @@ from typing import NamedTuple
 from sqlalchemy import insert, select
 
 from services.data.errors import StoreUnavailable
-from services.data.store.cursor import Cursor, read_cursor
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.migrate import upgrade
+from services.data.store.retention import count_old
 from services.data.store.state import State
-from services.data.store.tables import STORE
+from services.data.store.tables import STORE, Cursor, read_cursor
 from services.data.store.transaction import changed_since
-from services.data.store.upkeep import count_old
 
 
 class Loaded(NamedTuple):

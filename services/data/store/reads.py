@@ -8,8 +8,8 @@ from diem.process.clock import Clock
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.store.cache import Cache, Stored
 from services.data.store.database import ERRORS, Database
-from services.data.store.history import HistoryLimits, Kept
 from services.data.store.plan import Plan
+from services.data.store.retention import HistoryLimits, Kept
 from services.data.store.state import State
 from services.data.store.tables import ENDPOINTS, HISTORY
 

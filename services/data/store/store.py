@@ -14,14 +14,14 @@ from diem.process.clock import Clock, SystemClock
 from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store.cache import Stored
-from services.data.store.cursor import Cursor
 from services.data.store.database import ERRORS, Database, database_at, reason
-from services.data.store.history import Kept, Retention
 from services.data.store.loading import Loaded, load
 from services.data.store.mark import MarkFile, MarkKeeper
 from services.data.store.plan import Accepted, IdempotencyKey, Write
 from services.data.store.reads import Reads
+from services.data.store.retention import Kept, Retention
 from services.data.store.state import Head
+from services.data.store.tables import Cursor
 from services.data.store.writer import RETRY_AFTER_S, Counts, Writer, WriterLimits
 
 T = TypeVar("T")

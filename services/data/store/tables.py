@@ -1,8 +1,25 @@
-"""The tables, in the SQL that SQLite and PostgreSQL share. The migrations make them; a test holds both together."""
+"""The tables, in the SQL that SQLite and PostgreSQL share, and the publisher's cursor.
 
-from typing import Final
+The migrations create them; a test compares both.
+"""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, SmallInteger, String, Table
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 METADATA: Final = MetaData()
 
@@ -95,3 +112,23 @@ KEY_DAYS: Final = Table(
     # Reserved, which is never less than what was answered.
     Column("requests", BigInteger, nullable=False),
 )
+
+
+class Cursor(NamedTuple):
+    """The changes up to ``sequence`` are in the log whose id is ``source``; another log may have none of them."""
+
+    source: str
+    sequence: int
+
+
+async def read_cursor(connection: AsyncConnection) -> Cursor | None:
+    """How far the publisher was, if there was one."""
+    row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
+    return None if row is None else Cursor(*row)
+
+
+async def keep_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
+    """Remember how far the publisher is; the caller commits."""
+    kept = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
+    if not kept.rowcount:
+        await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})

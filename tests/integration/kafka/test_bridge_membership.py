@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import LeaveGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
-from bridge.membership import Membership
+from bridge.member import Membership
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import Program
 from diem.kafka.assignment import read_assignment

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from bridge import membership as membership_module
+from bridge import member as membership_module
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map, write_map
 from diem.links.feed_reader import FeedReader

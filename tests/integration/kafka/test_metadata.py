@@ -23,7 +23,7 @@ from diem.kafka.map_writer import ensure_map, write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry
 from diem.protocol.partitions import partition_of
-from metadata.groups import Group
+from metadata.directory import Group
 from tests.support.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls

@@ -1,7 +1,6 @@
 from structlog.testing import capture_logs
 
-from bridge.badlog import BURST, EVERY, BadLog
-from bridge.records import Bad
+from bridge.records import BURST, EVERY, Bad, BadLog
 from diem.process.clock import ManualClock
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from deploy import pairs
 from deploy import scale as module
 from deploy.control import CommandRefused, ControlFailed, serving
 from deploy.scale import Scaler, scale
@@ -124,7 +123,7 @@ async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: 
     control = Control(lambda: told[-1], told.append)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
     await listener.start()
-    keeping = asyncio.create_task(pairs.keep(f"http://127.0.0.1:{listener.port}", key, scaler))
+    keeping = asyncio.create_task(module.keep(f"http://127.0.0.1:{listener.port}", key, scaler))
     try:
         await eventually(lambda: told == [1, 2])
         assert "composite-1/websocket-5" in scaler.ask(5)["processes"]

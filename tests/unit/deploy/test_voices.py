@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.childlog import LINES_BURST, Voices
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
-from deploy.voices import LINES_BURST, Voices
 from diem.process.clock import ManualClock
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone
-from metadata.groups import EMPTY_FOR, Group
+from metadata.directory import EMPTY_FOR, Group
 from tests.unit.metadata.made import clone
 
 EMPTY = Clone(UNKNOWN, {}, {})

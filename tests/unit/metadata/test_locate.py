@@ -13,9 +13,8 @@ from diem.protocol import endpoints
 from diem.protocol.codes import ErrorCode
 from diem.protocol.partitions import partition_of
 from metadata import locate
-from metadata.answers import Answers
 from metadata.directory import Directory
-from metadata.locate import MAX_NAMES, MAX_QUESTION, InvalidRequest
+from metadata.locate import MAX_NAMES, MAX_QUESTION, Answers, InvalidRequest
 from tests.unit.metadata.made import Said, a_map, asking, clone, server, snapshot
 
 ONE = snapshot(c1=clone(1, 2))

@@ -9,9 +9,8 @@ import pytest
 
 from diem.links.gate import GateRules
 from diem.process.plan import Rate, ReadPlan
-from metadata.answers import Answers
 from metadata.directory import Directory
-from metadata.locate import MAX_QUESTION
+from metadata.locate import MAX_QUESTION, Answers
 from metadata.public import Public
 from tests.unit.metadata.made import Said, a_map, clone, server
 

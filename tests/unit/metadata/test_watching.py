@@ -16,8 +16,8 @@ from diem.links.acceptor import Listener
 from diem.links.gate import Gate, GateRules
 from diem.process.listeners import bind
 from metadata import watch
-from metadata.answers import Answers
 from metadata.directory import Directory
+from metadata.locate import Answers
 from metadata.watch import Watch
 from metadata.watching import Watching
 from tests.support.patience import PATIENCE_S

@@ -5,7 +5,7 @@ from dataclasses import replace
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.store import IdempotencyKey, Store
-from services.data.store.cursor import Cursor
+from services.data.store.tables import Cursor
 
 NOW = 1_700_000_000_000
 LATER = NOW + 3_600_000

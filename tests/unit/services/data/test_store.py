@@ -12,8 +12,8 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
 from services.data.store import Store
 from services.data.store.cache import Cache, Stored
-from services.data.store.cursor import Cursor
 from services.data.store.database import database_at
+from services.data.store.tables import Cursor
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 

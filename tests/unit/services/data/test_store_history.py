@@ -15,12 +15,11 @@ from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
-from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, history, upkeep
-from services.data.store.history import BATCH, OVERDUE, SLACK, Kept, Retention
+from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, retention
 from services.data.store.plan import Plan, Write
-from services.data.store.queue import MAX_GROUP
+from services.data.store.retention import BATCH, OVERDUE, SLACK, Kept, Retention, Upkeep
 from services.data.store.state import Head
-from services.data.store.upkeep import Upkeep
+from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
 from tests.unit.services.data.conftest import Rest
 
@@ -82,7 +81,7 @@ async def test_a_version_that_was_replaced_within_one_transaction_is_kept_too(da
 async def test_no_more_than_the_number_is_shown_and_little_more_is_stored(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "BATCH", 1)
+    monkeypatch.setattr(retention, "BATCH", 1)
     store = await open_store(databases, versions=3)
     async with store.serving():
         for value in range(60):
@@ -96,7 +95,7 @@ async def test_no_more_than_the_number_is_shown_and_little_more_is_stored(
 async def test_a_start_with_fewer_versions_gets_rid_of_the_others(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "BATCH", 1)
+    monkeypatch.setattr(retention, "BATCH", 1)
     store = await open_store(databases)
     async with store.serving():
         for value in range(20):
@@ -119,7 +118,7 @@ async def test_without_history_nothing_is_written_to_it(databases: Databases) ->
 async def test_what_is_too_old_is_not_shown_and_then_deleted(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "FORGET_EVERY", 0)
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     clock = ManualClock()
     store = await open_store(databases, clock, days=1)
     async with store.serving():
@@ -161,7 +160,7 @@ async def test_what_is_too_old_is_deleted_as_fast_as_versions_come(databases: Da
 
 async def test_sqlites_file_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     databases = Databases(tmp_path, None)
-    monkeypatch.setattr(history, "BATCH", 1)
+    monkeypatch.setattr(retention, "BATCH", 1)
     points = [Point(3600 * hour, 0) for hour in range(200)]
     store = await open_store(databases, versions=3)
     pages: list[int] = []

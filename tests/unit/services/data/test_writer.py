@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
-from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, transaction, upkeep
+from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, retention, transaction
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 
@@ -176,7 +176,7 @@ async def test_a_defect_is_not_answered_as_an_outage(databases: Databases, monke
 
 
 async def test_forgotten_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "FORGET_EVERY", 0)
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     store = await open_store(databases, max_keys=2)
     clock = store._writer.clock
     assert isinstance(clock, ManualClock)

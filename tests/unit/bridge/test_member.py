@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
-from bridge import membership as module
-from bridge.member import Member, MemberLost
-from bridge.membership import Membership
+from bridge import member as module
+from bridge.member import Member, MemberLost, Membership
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import Owner
 from tests.support.patience import PATIENCE_S

@@ -1,4 +1,4 @@
-"""Tells the reader which server of the group owns each partition, for it to send clients there."""
+"""Side channel of the feed: which server of the group owns each partition, so that the reader can redirect clients."""
 
 import asyncio
 import contextlib

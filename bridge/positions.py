@@ -1,4 +1,4 @@
-"""Where a bridge stands in each partition, and what follows: caught up, alive, behind, stalled. Times are monotonic."""
+"""Position of a bridge in each partition: caught up, alive, lagging or stalled. Times are monotonic."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

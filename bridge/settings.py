@@ -1,4 +1,4 @@
-"""What can be set for a bridge."""
+"""Settings of a bridge."""
 
 from typing import ClassVar, Self
 

@@ -1,4 +1,4 @@
-"""What a bridge's sessions share, and keep from one reader to the next."""
+"""State of a bridge that outlives one reader's session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

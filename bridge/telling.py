@@ -1,4 +1,4 @@
-"""What a bridge says of itself: why it is not ready, its status, its metrics."""
+"""Readiness, status and metrics of a bridge."""
 
 import os
 import time

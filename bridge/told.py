@@ -1,4 +1,4 @@
-"""What the reader of one link was told: its names and how far each is, over one consumer after another."""
+"""State of one link: the stream names announced to the reader and its position in each, across consumers."""
 
 import time
 

@@ -10,11 +10,11 @@ import typer
 
 from deploy.command_options import StateDirOption, attended
 from deploy.plans import shown
+from deploy.plans.asked import KeyOption, MetadataOption, done, reached
 from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back
 from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Way
-from deploy.plans.reached import KeyOption, MetadataOption, done, reached
-from deploy.plans.screen import telling
 from deploy.plans.service import Status
+from deploy.plans.shown import telling
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.process import lifecycle, log

@@ -8,11 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from deploy.command_options import StateDirOption
-from deploy.plans.asked import share
+from deploy.plans.asked import KeyOption, MetadataOption, share
 from deploy.plans.commands import Commands, Interrupted
 from deploy.plans.journal import Journal
 from deploy.plans.loop import FAILED, Policy, decide, pause
-from deploy.plans.reached import KeyOption, MetadataOption
 from deploy.plans.recorded import NEEDED_MS, remove_old
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR

@@ -1,4 +1,4 @@
-"""Which Kafka a command is about: the one that options or the environment name, else that of the `diem up` here."""
+"""The Kafka cluster a command works on: from options or the environment, else that of the local `diem up`."""
 
 import functools
 import inspect

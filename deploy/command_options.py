@@ -1,4 +1,4 @@
-"""What several commands of `diem` have in common."""
+"""Options that several commands of `diem` share."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

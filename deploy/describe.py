@@ -1,4 +1,4 @@
-"""What `processes.json` and `diem status` say of a running `diem up`; pure."""
+"""Description of a running `diem up` for `processes.json` and `diem status`; pure."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Where the Data Service of a command is: the one that `diem up` runs here, or the one that a URL names."""
+"""Locate the Data Service of a command, the local one or that of a URL, and read its refusals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,28 @@ import httpx
 from deploy.statedir import NotUp, StateDir
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
+
+
+@dataclass(eq=False)
+class ServiceRefused(DiemError):
+    """The service called `who` does not do it; `status` is the HTTP status, `detail` what it says."""
+
+    template = "{who} refuses: {detail}"
+
+    who: str
+    status: int
+    detail: str
+
+
+def detail_of(reply: httpx.Response) -> str:
+    """Return what an answer says, in one line (RFC 9457)."""
+    try:
+        problem = reply.json()
+        text = str(problem.get("detail") or problem.get("title") or reply.reason_phrase)
+    except (ValueError, AttributeError):
+        text = reply.text[:200] or reply.reason_phrase
+    return " ".join(text.split())
+
 
 TIMEOUT_S: Final = 10.0
 

@@ -1,4 +1,4 @@
-"""Makes the lock files of jars, after a change of a version."""
+"""Create the lock files of jars after a change of a version."""
 
 import hashlib
 import sys

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from deploy.found import DataService
-from deploy.refused import ServiceRefused, detail_of
+from deploy.found import DataService, ServiceRefused, detail_of
 from deploy.statedir import NotUp, StateDir
 from diem.process.auth import SharedKey
 from diem.process.faults import ConfigurationError

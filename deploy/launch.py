@@ -1,4 +1,4 @@
-"""How `diem up` runs its own program as children, and the ways in which that fails."""
+"""Run `diem` itself as child processes, and report their failures."""
 
 import os
 import site

@@ -1,4 +1,4 @@
-"""What `diem pipeline status` shows."""
+"""Output of `diem pipeline status`."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where the search for free ports begins."""
+"""Start of the search for free ports."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What `diem status` shows: the answer of a running `diem up`, as tables."""
+"""Render the status of a running `diem up` as tables."""
 
 import time
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What `diem` says to the person at the terminal; plain lines where there is no terminal."""
+"""Terminal output of `diem`; plain lines where there is no terminal."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""What servers pay for updates, frames and connections: the constants of the load model, as they were measured."""
+"""Cost constants of the load model, as measured: CPU time of updates, frames and connections."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the metadata service says of itself: whether it is ready and live, its status, its metrics."""
+"""Readiness, liveness, status and metrics of the metadata service."""
 
 import os
 import time

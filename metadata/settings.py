@@ -1,4 +1,4 @@
-"""What can be set for the metadata service."""
+"""Settings of the metadata service."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path

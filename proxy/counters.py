@@ -1,4 +1,4 @@
-"""What a proxy counts, as metrics at a scrape."""
+"""Metrics of a proxy."""
 
 from collections.abc import Iterable
 

@@ -1,18 +1,176 @@
-"""Pure: at which servers a set of endpoints is subscribed, and where each goes when servers or the map change.
+"""Relocation of endpoints: which server serves each, where it is subscribed, and whether that is current. Pure.
 
 In shared mode one follower follows for all clients, in passthrough mode each client has its own.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, Protocol
 
 from diem.process.backoff import full_jitter
-from proxy.judge import Judge
-from proxy.parties import Audience, Later, Servers
-from proxy.places import ANSWERED, AWAY, LEFT, Followed
 from proxy.routing import Router
+
+AWAY: Final = -1
+"""Instead of a request's id: not asked yet, because the link is down. It is asked when the link opens."""
+ANSWERED: Final = 0
+LEFT: Final = -2
+"""Refused there, or moved away; what it may still deliver is taken until the new server has answered."""
+
+
+class Followed:
+    """One endpoint."""
+
+    __slots__ = ("attempt", "behind", "due", "home", "hops", "places", "since", "stale")
+
+    def __init__(self, home: str | None) -> None:
+        self.home = home
+        """Where it belongs."""
+        self.places: dict[str, int] = {}
+        """Server -> the request that it has not answered yet, or one of the states above."""
+        self.stale = False
+        self.behind = False
+        """The server says that it is current but for this one."""
+        self.hops = 0
+        self.attempt = 0
+        self.due: float | None = None
+        """When to look for its server again."""
+        self.since: float | None = None
+        """Since when no server that is current answers for it."""
+
+    def serves(self, dead: Collection[str]) -> bool:
+        """Whether a server that is current answers for it."""
+        return not self.behind and any(state == ANSWERED and url not in dead for url, state in self.places.items())
+
+
+class Handle(Protocol):
+    """A timer."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
+
+
+Later = Callable[[float, Callable[[], None]], Handle]
+"""``loop.call_later``, or what stands for it in a test."""
+
+
+class Servers(Protocol):
+    """The links of a follower."""
+
+    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
+        """Ask a server; returns the request's id, from 1. None: there is no open link now, ``opened`` follows."""
+        ...
+
+    def drop(self, url: str, names: list[str]) -> None:
+        """Tell a server that these are not wanted, if there is an open link.
+
+        A server that nothing is wanted of any more need not be dialled any more.
+        """
+        ...
+
+
+class Audience(Protocol):
+    """Whom a follower follows for."""
+
+    def known(self, name: str) -> int | None:
+        """The version to subscribe with."""
+        ...
+
+    def answered(self, versions: Mapping[str, int | None]) -> None:
+        """A server has registered these, with the versions that it holds."""
+        ...
+
+    def stale(self, names: list[str]) -> None:
+        """Nobody who is current answers for these now."""
+        ...
+
+    def fresh(self, names: list[str]) -> None:
+        """Somebody does again."""
+        ...
+
+
+PATIENCE: Final = 3.0
+"""Seconds without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
+LOOK_EVERY: Final = 0.5
+
+
+class Judge:
+    """Judges the endpoints of one follower, those in trouble again and again.
+
+    Args:
+        followed: the follower's endpoints.
+        audience: hears what has become stale or fresh.
+        later: the timer.
+        now: monotonic seconds.
+        look: called with what is in trouble (not served, or to be asked for again), twice a second, before it is
+            judged again.
+    """
+
+    def __init__(
+        self,
+        followed: Mapping[str, Followed],
+        audience: Audience,
+        later: Later,
+        now: Callable[[], float],
+        look: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._followed = followed
+        self._audience = audience
+        self._later = later
+        self._now = now
+        self._look = look
+        self._troubled: dict[str, None] = {}
+        self._timer: Handle | None = None
+        self.dead: set[str] = set()
+        """Servers that are not current, or not there."""
+
+    def look_at(self, names: Iterable[str], *, at_once: bool = False) -> None:
+        """Tell the audience what has become stale or fresh; watch what nobody answers for."""
+        stale, fresh = [], []
+        now = self._now()
+        for name in names:
+            followed = self._followed[name]
+            if followed.serves(self.dead):
+                followed.since = None
+                if followed.due is None:
+                    self._troubled.pop(name, None)
+                else:
+                    # Its home has refused it: another server serves it meanwhile.
+                    self._troubled[name] = None
+                if followed.stale:
+                    followed.stale = False
+                    fresh.append(name)
+                continue
+            if followed.since is None:
+                followed.since = now
+            self._troubled[name] = None
+            if not followed.stale and (at_once or now - followed.since >= PATIENCE):
+                followed.stale = True
+                stale.append(name)
+        if self._troubled and self._timer is None:
+            self._timer = self._later(LOOK_EVERY, self._again)
+        if stale:
+            self._audience.stale(stale)
+        if fresh:
+            self._audience.fresh(fresh)
+
+    def forget(self, name: str) -> None:
+        """It is followed no more."""
+        self._troubled.pop(name, None)
+
+    def close(self) -> None:
+        """Nothing is followed any more."""
+        self._troubled.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _again(self) -> None:
+        self._timer = None
+        self._look(self._troubled)
+        self.look_at(list(self._troubled))
+
 
 MAX_NAMES: Final = 1000
 """Endpoints in one message to a server, which refuses messages over 1 MiB."""

@@ -19,14 +19,13 @@ from diem.process.open_files import allow_connections
 from diem.traffic.recording import recording
 from proxy import counters
 from proxy.allowed import Allowed
-from proxy.line import Dialler
 from proxy.passthrough import Passthrough
 from proxy.proxy import Client, Proxy
 from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.settings import Settings
 from proxy.shared import Shared
-from proxy.standing import Standing
+from proxy.standing import Dialler, Standing
 from proxy.watch import Watch
 
 LOOK_EVERY = 1.0

@@ -1,6 +1,6 @@
 """Passthrough mode, one client: its own links to the servers that it needs, whose updates it gets as they are."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from diem.fanout.frames import text_frame
@@ -8,17 +8,35 @@ from diem.fanout.session import Accounts, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import messages
-from proxy import said, visits
-from proxy.follower import Follower
+from proxy import said
+from proxy.follower import Follower, Later
 from proxy.frames import frames_of
-from proxy.leavings import Leavings
-from proxy.line import Line
-from proxy.parties import Later
-from proxy.requests import Request, Requests
+from proxy.requests import Leavings, Request, Requests
 from proxy.routing import Router
 from proxy.shared import follow_up
+from proxy.standing import Line
 from proxy.telling import say_status
 from proxy.upstream import Receiver
+
+
+def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> None:
+    """The client was answered with these; where nothing is recorded, nothing is kept."""
+    if session.visit is not None:
+        named = {name.encode(): version for name, version in versions.items()}
+        if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
+            session.endpoints.update(dict.fromkeys(new))
+            session.visit.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
+
+
+def trace_unsubscribed(session: Session, names: Iterable[str]) -> None:
+    """The client does not want these any more."""
+    if session.visit is not None:
+        named = dict.fromkeys(name.encode(errors="replace") for name in names)
+        if held := [endpoint for endpoint in named if endpoint in session.endpoints]:
+            for endpoint in held:
+                del session.endpoints[endpoint]
+            session.visit.unsubscribed(held)
+
 
 GRACE: Final = 10.0
 """Seconds for which a link without subscriptions is kept: the client may come back to that server."""
@@ -81,7 +99,7 @@ class Passenger:
         for name in request.endpoints:
             self._wanted.pop(name, None)
         self.requests.cancel(self._client, request.endpoints)
-        visits.left(self._session, request.endpoints)
+        trace_unsubscribed(self._session, request.endpoints)
         self.follower.unfollow(request.endpoints)
         self._leavings.add(request)
 
@@ -144,7 +162,7 @@ class Passenger:
     def _answer(self, request: Request) -> None:
         ready, rejected = request.take()
         self._client.respond(messages.subscribed(request.id, ready, rejected))
-        visits.joined(self._session, {name: version for name, version in ready.items() if name in self._wanted})
+        trace_subscribed(self._session, {name: version for name, version in ready.items() if name in self._wanted})
         # Nothing is said of what it has left meanwhile.
         stale = [name for name in ready if name in self._wanted and self.follower.is_stale(name)]
         if stale:

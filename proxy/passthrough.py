@@ -10,11 +10,11 @@ from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
 from proxy import said
 from proxy.checks import refusal
-from proxy.line import ClientsLine, Dialler, Line
-from proxy.parties import Later
+from proxy.follower import Later
 from proxy.passenger import Passenger
 from proxy.requests import MAX_PENDING, Request
 from proxy.routing import Router
+from proxy.standing import ClientsLine, Dialler, Line
 from proxy.telling import too_many
 from proxy.upstream import Receiver
 

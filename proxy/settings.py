@@ -1,4 +1,4 @@
-"""What can be set for a proxy."""
+"""Settings of a proxy."""
 
 from typing import ClassVar, Literal
 

@@ -12,8 +12,7 @@ from diem.process.clock import Clock
 from diem.protocol import messages
 from proxy import said
 from proxy.checks import refusal
-from proxy.follower import Follower
-from proxy.parties import Later, Servers
+from proxy.follower import Follower, Later, Servers
 from proxy.relay import Relay
 from proxy.requests import MAX_PENDING, Request, Requests
 from proxy.routing import Router

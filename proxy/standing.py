@@ -1,13 +1,156 @@
-"""One standing link to every server of the snapshot: shows whether the server is there, and in shared mode serves."""
+"""Pool of links to servers, each dialled again for as long as an endpoint needs it."""
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
+from websockets.exceptions import InvalidHandshake
 
+from diem.fanout.session import Accounts, Session
+from diem.links.dialer import dial
 from diem.links.keeper import Keeper
+from diem.process.auth import SharedKey
+from diem.process.backoff import full_jitter
 from proxy import said
-from proxy.line import Dialler, Line
-from proxy.upstream import Receiver, Upstream
+from proxy.upstream import ClientsOwn, Receiver, Upstream
+
+RETRY_BASE: Final = 0.1
+RETRY_CAP: Final = 2.0
+"""Seconds between two attempts at most: internal links heal fast."""
+STABLE_AFTER: Final = 5.0
+MAX_DIALLING: Final = 64
+"""Handshakes with one server under way at the same time: one that hangs takes 3 s for each, and no other's place."""
+
+
+class Dialler:
+    """Makes links with the shared key, to each server so many at a time."""
+
+    def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
+        self._key = key
+        self._sockets = sockets
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self.lines: dict[Line, None] = {}
+        """All lines that are kept up."""
+
+    async def link(self, line: "Line") -> None:
+        """Dial once.
+
+        Raises:
+            OSError: no connection, also after 3 s.
+            InvalidHandshake: the server refuses, or is none.
+        """
+        slots = self._slots.get(line.url)
+        if slots is None:
+            slots = self._slots[line.url] = asyncio.Semaphore(MAX_DIALLING)
+        async with slots:
+            await dial(line.url, lambda: line.make(self._key.header), sockets=self._sockets)
+
+    def stop(self) -> None:
+        """Hang up every line."""
+        for line in list(self.lines):
+            line.stop()
+
+
+class Line:
+    """Keeps one link up from :meth:`start` to :meth:`stop`."""
+
+    __slots__ = ("__weakref__", "_attempt", "_dialler", "_since", "_task", "link", "receiver", "url")
+
+    def __init__(self, url: str, dialler: Dialler, receiver: Receiver) -> None:
+        self.url = url
+        self.receiver = receiver
+        self.link: Upstream | None = None
+        """The link while it is open."""
+        self._dialler = dialler
+        self._attempt = 0
+        self._since = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def make(self, authorization: str) -> Upstream:
+        """A link to be."""
+        return Upstream(self.url, authorization, self.receiver, self)
+
+    def start(self) -> None:
+        """Dial from now on."""
+        self._dialler.lines[self] = None
+        self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
+
+    def stop(self) -> None:
+        """Hang up, and let nobody know; a repeat does nothing."""
+        self._dialler.lines.pop(self, None)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        link, self.link = self.link, None
+        if link is not None:
+            if link.transport.is_reading():
+                link.close(1000)
+            else:
+                link.abort()
+
+    def cut(self) -> None:
+        """The server was given up: drop the link now, and dial again."""
+        if self.link is not None:
+            self.link.abort()
+
+    # Ends
+
+    def opened(self, link: Upstream) -> None:
+        """The link is there."""
+        if self not in self._dialler.lines:
+            link.abort()
+            return
+        self.link = link
+        self._since = asyncio.get_running_loop().time()
+        self.receiver.opened(self.url)
+
+    def gone(self, link: Upstream) -> None:
+        """The link was lost: dial again, soon."""
+        if link is not self.link:
+            return
+        self.link = None
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._since > STABLE_AFTER:
+            self._attempt = 0
+        self._task = loop.create_task(self._dial(full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)))
+        self.receiver.lost(self.url)
+
+    async def _dial(self, wait: float) -> None:
+        said = False
+        while True:
+            await asyncio.sleep(wait)
+            if self.link is not None or self._task is not asyncio.current_task():
+                # It was there after all, in the very turn in which its time ran out.
+                return
+            self._attempt += 1
+            try:
+                await self._dialler.link(self)
+            except (OSError, InvalidHandshake, EOFError) as error:
+                if not said:
+                    said = True
+                    fault = f"{type(error).__name__}: {error}"
+                    structlog.get_logger("proxy").debug("server unreachable, dialling on", url=self.url, error=fault)
+            else:
+                return
+            wait = full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)
+
+
+class ClientsLine(Line):
+    """Of one client."""
+
+    __slots__ = ("_accounts", "_session")
+
+    def __init__(self, url: str, dialler: Dialler, receiver: Receiver, session: Session, accounts: Accounts) -> None:
+        super().__init__(url, dialler, receiver)
+        self._session = session
+        self._accounts = accounts
+
+    def make(self, authorization: str) -> Upstream:
+        """A link to be."""
+        return ClientsOwn(self.url, authorization, self.receiver, self, session=self._session, accounts=self._accounts)
 
 
 class Standing:

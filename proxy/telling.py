@@ -1,4 +1,4 @@
-"""What a proxy says to a client on its own: which of its endpoints are stale, and a refused request."""
+"""Messages that a proxy sends of its own accord: partial status, and errors of whole requests."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How evenly a number of partitions is shared, and how many a cluster bears (thesis, section 5).
+"""Balance of a number of partitions over servers, and the number that a cluster supports (thesis, section 5).
 
 All partitions count as equally busy: where measured loads are known, the busiest server's share is the better measure.
 """

@@ -1,4 +1,4 @@
-"""What the rules judge: a cluster, its settings and ours, as plain values collected at one moment."""
+"""Input of the rules: a cluster, its settings and ours, as plain values collected at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

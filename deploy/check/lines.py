@@ -1,4 +1,4 @@
-"""What `diem topics --print` prints: Kafka's own tools' lines for people who may not create topics themselves."""
+"""Output of `diem topics --print`: commands of Kafka's own tools, for people who may not create topics themselves."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

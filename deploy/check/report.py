@@ -1,4 +1,4 @@
-"""How findings are shown: faults first and in full on the terminal, everything in JSON."""
+"""Output of findings: faults first and in full on the terminal, everything in JSON."""
 
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a rule is, and how a table of rules becomes findings."""
+"""Rules, and the evaluation of a table of rules into findings."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

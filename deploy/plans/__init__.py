@@ -1,1 +1,1 @@
-"""How a person makes plans, applies them and takes them back: what the commands of `diem` for plans do."""
+"""The commands of `diem` that make plans, apply them and roll them back."""

@@ -1,11 +1,11 @@
-"""Which plan a command is about."""
+"""Choose the plan that a command works on."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.found import ServiceRefused
 from deploy.plans.follow import APPLYING, ROLLING_BACK
 from deploy.plans.service import MetadataService, Status
-from deploy.refused import ServiceRefused
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from metadata.plans.plan import BadPlan, decode

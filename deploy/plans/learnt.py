@@ -1,4 +1,4 @@
-"""What plans are learnt from: the statistics of the pipeline, or recorded traffic itself where there is little."""
+"""Planning input: statistics of the pipeline, or recorded traffic itself where there is little."""
 
 import importlib.util
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Makes a plan for a running system: what the planner finds, valued by how clients reach servers in its mode."""
+"""Make a plan for a running system, valued by how clients reach servers in its mode."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

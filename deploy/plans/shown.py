@@ -1,14 +1,34 @@
-"""What a plan promises, for people: a small table for each number of servers, and sentences; pure."""
+"""Render the forecast of a plan (a table per number of servers, and text) and the progress of a migration."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from deploy.plans.service import Status
 from deploy.topology import Mode, ProxyMode
+
+
+@contextmanager
+def telling(console: Console) -> Iterator[Callable[[str, str], None]]:
+    """Give a function that shows a text; where there is no terminal, only when its key is another one than before."""
+    last = ""
+    if console.is_terminal:
+        with console.status("") as line:
+            yield lambda _key, text: line.update(Text(text))
+        return
+
+    def tell(key: str, text: str) -> None:
+        nonlocal last
+        if key != last:
+            console.print(text, soft_wrap=True)
+        last = key
+
+    yield tell
+
 
 COLUMNS: Final = {
     "current": "now",

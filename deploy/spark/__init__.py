@@ -1,1 +1,1 @@
-"""What Spark is run with on this machine."""
+"""The installation that Spark runs with on this machine."""

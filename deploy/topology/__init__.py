@@ -1,4 +1,4 @@
-"""Which processes a scaling mode has, and what each is told of the others; pure (docs/protocol.md section 7)."""
+"""Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7)."""
 
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Stage, Topology

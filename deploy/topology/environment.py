@@ -1,4 +1,4 @@
-"""What each process is told in its environment: where it listens, and where the others are."""
+"""Environment of each process: its listeners and the addresses of the others."""
 
 import json
 from collections.abc import Mapping

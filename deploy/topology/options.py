@@ -1,4 +1,4 @@
-"""What people choose of a topology: its mode, how many of what, and what all of its processes have in common."""
+"""Options of a topology: its mode, the number of each process, and what all processes have in common."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which process gets which ports: the one that was asked for, else the documented one, else the next free one."""
+"""Assign ports to processes: the requested one, else the documented one, else the next free one."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which processes a mode has, and how many servers it may have."""
+"""Process slots of a mode, and the number of servers that it may have."""
 
 from typing import Final, NamedTuple
 

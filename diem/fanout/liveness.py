@@ -1,4 +1,4 @@
-"""Whether what a server says is current: not after 10 s without a beat on its feed (docs/protocol.md section 1)."""
+"""Liveness of a feed: not live after 10 s without a heartbeat (docs/protocol.md section 1)."""
 
 from typing import Final
 

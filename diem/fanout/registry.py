@@ -1,4 +1,4 @@
-"""Who is subscribed to what: endpoint -> subscribers, in the most compact form that can be changed at any time."""
+"""Subscription registry: endpoint -> subscribers, in the most compact form that can be changed at any time."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a reader of a feed knows: the retained update of every endpoint and its position in every name.
+"""State of a feed's reader: the retained update of every endpoint and its position in every stream.
 
 The rules are those of docs/protocol.md sections 1 and 2; they were model-checked together and belong together.
 """

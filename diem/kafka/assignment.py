@@ -1,4 +1,4 @@
-"""Who owns which partition of a group, as its coordinator says it: read through Kafka's admin client."""
+"""Partition assignment of a group, read from its coordinator through Kafka's admin client."""
 
 import asyncio
 from collections.abc import Iterable

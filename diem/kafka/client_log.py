@@ -1,4 +1,4 @@
-"""What the client library writes to the log by itself: nothing; and of what it has left behind, one line each."""
+"""Silence the client library's own log, but for one line about each object that it leaves behind."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What can be wrong with Kafka: it is away, or its topics are not as they must be."""
+"""Errors of Kafka: the cluster is unavailable, or its topics are wrong."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

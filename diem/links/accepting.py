@@ -1,4 +1,4 @@
-"""Takes connections off a listening socket many at a time.
+"""Accept connections from a listening socket in batches.
 
 libuv accepts one connection in each turn of its loop. While a herd keeps turns busy, hundreds wait in the kernel's
 queue, the writer's among them, for seconds.

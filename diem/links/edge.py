@@ -1,4 +1,4 @@
-"""What the client connections of one process share: the hub, the gate, the wheel, the status, and the drain."""
+"""State that the client connections of one process share: hub, admission, timer wheel, status and drain."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What every process at the edge counts of its clients, as metrics at a scrape."""
+"""Metrics of clients, common to all edge processes."""
 
 from collections.abc import Iterable
 

@@ -1,1 +1,1 @@
-"""What every process shares: settings, life cycle, listeners, keys, limits, metrics, logging and the supervisor."""
+"""Common parts of all processes: settings, life cycle, listeners, keys, limits, metrics, logging and the supervisor."""

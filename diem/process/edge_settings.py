@@ -1,4 +1,4 @@
-"""What can be set for every process that clients connect to: WebSocket servers and proxies."""
+"""Settings of every process that clients connect to: WebSocket servers and proxies."""
 
 from ipaddress import IPv4Network, IPv6Network
 

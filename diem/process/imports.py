@@ -1,4 +1,4 @@
-"""What a server process does not import."""
+"""Keep modules that only terminals need out of server processes."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs one process from start to exit: its event loop, its signals, its drain deadline and its exit code."""
+"""Life cycle of a process: signals, drain, exit codes, and the lag of its event loop."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,52 @@ from typing import Final, TypeVar
 import structlog
 
 from diem.errors import DiemError
-from diem.process import log, looplag
+from diem.process import log, metrics
 from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
+
+PERIOD_S: Final = 0.25
+
+
+class LoopLag:
+    """The greatest delay of a periodic timer since it was last asked, in seconds."""
+
+    __slots__ = ("_due", "_handle", "_loop", "_worst")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._worst = 0.0
+        self._schedule()
+
+    def take(self) -> float:
+        """Return the worst delay since the last call, and begin anew."""
+        worst, self._worst = self._worst, 0.0
+        return max(worst, self._loop.time() - self._due)
+
+    def close(self) -> None:
+        """Stop measuring."""
+        self._handle.cancel()
+
+    def _schedule(self) -> None:
+        self._due = self._loop.time() + PERIOD_S
+        self._handle = self._loop.call_at(self._due, self._fire)
+
+    def _fire(self) -> None:
+        self._worst = max(self._worst, self._loop.time() - self._due)
+        self._schedule()
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[LoopLag]:
+    """Measure the running loop and expose the result as `diem_loop_lag_seconds`."""
+    lag = LoopLag(asyncio.get_running_loop())
+    forget = metrics.register(lambda: [metrics.LOOP_LAG_SECONDS.sample(lag.take())])
+    try:
+        yield lag
+    finally:
+        forget()
+        lag.close()
+
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -97,7 +140,7 @@ def report(error: BaseException) -> int:
 
 
 async def _live(life: Lifecycle, main: Callable[[], Awaitable[None]], supervised: bool) -> None:
-    with _signals(life), _supervisor(life, supervised), looplag.watching():
+    with _signals(life), _supervisor(life, supervised), watching():
         work = asyncio.ensure_future(main())
         stop = asyncio.ensure_future(life.stopping.wait())
         try:

@@ -1,4 +1,4 @@
-"""Where a process dials another one of this system, as a setting: wrong ones are refused before anything is sent."""
+"""Setting type for the URL of another process of the system; rejects wrong ones before anything is sent."""
 
 from typing import Annotated
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""How many files this process may have open; a connection is one of them."""
+"""Limit of open files of this process; a connection is one of them."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""Keeps child processes running: starts them, restarts what dies, stops them in order, and takes them along in death.
+"""Supervise child processes: start them, restart those that die, stop them in order, and end them with this process.
 
 Every child's standard input is a pipe that only the supervisor holds: its end tells the child that the supervisor is
 gone, however it went (see `diem.process.lifecycle`).

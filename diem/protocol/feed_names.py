@@ -1,4 +1,4 @@
-"""What the names of a bridge's feed mean: ``topic/partition``, of which the topic's end says the kind."""
+"""Stream names of a bridge's feed: ``topic/partition``, where the topic's suffix gives the kind."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a version is (docs/protocol.md section 0): a number that only grows, readable as a time."""
+"""Versions (docs/protocol.md section 0): numbers that only grow, readable as times."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Takes down what is asked of a Data Service: counts of a minute, as events in a bounded queue."""
+"""Count requests to a Data Service by minute, as events in a bounded queue."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence

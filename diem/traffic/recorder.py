@@ -1,4 +1,4 @@
-"""Takes down what happens at the edge: small tuples in a bounded queue, which are encoded later and elsewhere."""
+"""Record events at the edge as small tuples in a bounded queue; they are encoded later and elsewhere."""
 
 import math
 from collections import Counter, deque

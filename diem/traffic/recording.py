@@ -1,4 +1,4 @@
-"""What a process does to record its traffic: one block around its life."""
+"""Record the traffic of a process, as one context around its life."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

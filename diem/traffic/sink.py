@@ -1,4 +1,4 @@
-"""What takes encoded events."""
+"""Sink of encoded events."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Where large instances are: their sets in blocks that stay with Spark, which computes over each in a task."""
+"""Backend for large instances: subscription sets in blocks that stay in Spark, processed by one task each."""
 
 from collections.abc import Callable
 from functools import partial

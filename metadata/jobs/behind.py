@@ -1,4 +1,4 @@
-"""How much of a source is unread; needs no Spark."""
+"""Lag of the pipeline in a source; needs no Spark."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Makes one file of the many small ones that a past day of a source has, in the tables and in the log of their sink.
+"""Compact the small files of a past day into one, in the tables and in the log of their sink.
 
 Exactly once whatever is killed: readers go by the log, and one rename in it exchanges the files of all such days. Spark
 knows no such thing (its log only grows), so it must not write meanwhile: whoever compacts holds the source.

@@ -1,4 +1,4 @@
-"""Makes blocks of subscription sets in Spark, of a table of them or of single subscriptions in any order.
+"""Build blocks of subscription sets in Spark, from a table of sets or from single subscriptions in any order.
 
 Spark shares rows out over the blocks; each block is made of its rows with numpy, in a task. Spark's own way to lists
 of endpoints, two aggregations of them, takes several times as long.

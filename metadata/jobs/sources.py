@@ -1,4 +1,4 @@
-"""Where traffic comes from: files of JSON Lines in a folder, or a topic; and Spark's options for each."""
+"""Sources of traffic: files of JSON Lines in a folder, or a topic; and Spark's options for each."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a warehouse holds, and how far its sources are read; needs no Spark, and PyArrow only for the rows."""
+"""Content of a warehouse and progress in its sources; needs no Spark, and PyArrow only for row counts."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Where the tables of the pipeline are (docs/traffic.md section 2), and who may write them."""
+"""Layout of the pipeline's tables (docs/traffic.md section 2), and the lock of their writer."""
 
 import fcntl
 from collections.abc import Iterator

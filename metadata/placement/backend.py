@@ -1,4 +1,4 @@
-"""Where the functions of :mod:`~metadata.placement.blocks` run: here, or wherever another backend keeps its blocks."""
+"""Backends that run the functions of :mod:`~metadata.placement.blocks`: locally, or where the blocks are kept."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a plan is compared with: placements that know nothing of subscriptions."""
+"""Baseline placements, which know nothing of subscriptions."""
 
 import heapq
 from collections.abc import Sequence

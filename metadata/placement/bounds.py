@@ -1,4 +1,4 @@
-"""What no placement can do better than, and which endpoint stands in the way of the load bound."""
+"""Lower bounds of any placement, and the endpoint that makes a load bound infeasible."""
 
 from dataclasses import dataclass
 

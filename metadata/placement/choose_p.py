@@ -1,4 +1,4 @@
-"""How many partitions: the fewest with which the load is even at every planned number of servers."""
+"""Choose the number of partitions: the fewest with an even load at every planned number of servers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

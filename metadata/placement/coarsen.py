@@ -1,4 +1,4 @@
-"""Makes an instance smaller: what is subscribed to together becomes one cluster."""
+"""Coarsen an instance: cluster endpoints that are subscribed to together."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which endpoints are not partitioned: every server consumes them, and no client needs a server for them."""
+"""Choose the hot endpoints: every server consumes them, and no client needs a particular server for them."""
 
 from typing import Final
 

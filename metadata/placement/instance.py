@@ -1,4 +1,4 @@
-"""What a placement is made for: endpoints with their rates, and the subscription sets of clients."""
+"""Problem instance: endpoints with their rates, and the subscription sets of clients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a placement costs: load of servers, fan-out of clients, and the total that a plan minimises."""
+"""Objective: load of servers, fan-out of clients, and the total that a plan minimises."""
 
 from dataclasses import dataclass
 

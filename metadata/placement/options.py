@@ -1,4 +1,4 @@
-"""What is planned for, and what the search has in view because of it."""
+"""Options of the planner, and the weights of the search that follow from them."""
 
 from dataclasses import dataclass
 from typing import Final

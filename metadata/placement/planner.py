@@ -1,4 +1,4 @@
-"""Makes a plan: hot set, partitions, a leaf for every endpoint, and whether it pays to adopt it."""
+"""Compute a plan: hot set, partitions, a leaf for every endpoint, and whether adopting it pays."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether a placement is worth its moves: the publish rule, with hysteresis."""
+"""Publish rule: whether a placement is worth its moves, with hysteresis."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which server has which leaf: a leaf is a partition, and Kafka's range assignor hands them out in order."""
+"""Assignment of leaves to servers: a leaf is a partition, and Kafka's range assignor hands them out in order."""
 
 import numpy as np
 

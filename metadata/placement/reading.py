@@ -1,4 +1,4 @@
-"""Makes an instance of what is known of a window: its statistics, in files or in memory, or its events."""
+"""Build an instance from a window: its statistics, in files or in memory, or its events."""
 
 from collections.abc import Iterable
 from datetime import datetime

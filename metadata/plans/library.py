@@ -1,17 +1,58 @@
-"""The plans that were submitted, and where the endpoints were before: files, so that they outlive the process."""
+"""Plans on disk, each with a summary beside it that spares status requests its decoding."""
 
 import contextlib
 import os
 import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
 from diem.errors import DiemError
-from metadata.plans.brief import Brief, brief_of, encode_brief, read_brief
 from metadata.plans.plan import BadPlan, Plan, decode, encode
+
+
+class Brief(NamedTuple):
+    """A plan in short."""
+
+    epoch: int
+    """Of the map that it was made for."""
+    created: str
+    partitions: int
+    endpoints: int
+    """That it names."""
+    moves: int
+    """Endpoints that it moved when it was begun; 0 before."""
+
+
+def brief_of(plan: Plan, before: Mapping[str, int] | None) -> Brief:
+    """What is said of ``plan``, which moves the endpoints of ``before``."""
+    return Brief(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
+
+
+def encode_brief(brief: Brief, sizes: tuple[int, int]) -> bytes:
+    """The content of the file. ``sizes`` are those of the files that it was made from."""
+    return orjson.dumps({"sizes": sizes, **brief._asdict()})
+
+
+def read_brief(path: Path, sizes: tuple[int, int]) -> Brief | None:
+    """What the file says; None without one that was made from files of these ``sizes``."""
+    try:
+        match orjson.loads(path.read_bytes()):
+            case {
+                "sizes": [int(plan), int(before)],
+                "epoch": int(epoch),
+                "created": str(created),
+                "partitions": int(partitions),
+                "endpoints": int(endpoints),
+                "moves": int(moves),
+            } if (plan, before) == sizes:
+                return Brief(epoch, created, partitions, endpoints, moves)
+    except (OSError, orjson.JSONDecodeError):
+        pass
+    return None
+
 
 KEPT: Final = 50
 """Plans; of more, those that were submitted or begun first are forgotten."""

@@ -1,4 +1,4 @@
-"""What a plan says, and its JSON: the body of ``POST /v1/plans`` and the file that ``diem plan`` writes."""
+"""A plan and its JSON: the body of ``POST /v1/plans`` and the file that ``diem plan`` writes."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""What traffic says of a window of time (docs/traffic.md section 3): its rules, and the reference without Spark."""
+"""Statistics of a window of traffic (docs/traffic.md section 3): their rules, and the reference without Spark."""

@@ -1,4 +1,4 @@
-"""What statistics are: the rows of the tables of docs/traffic.md section 3.4."""
+"""Rows of the tables of statistics (docs/traffic.md section 3.4)."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

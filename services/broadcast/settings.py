@@ -1,4 +1,4 @@
-"""What can be set for a Broadcast node."""
+"""Settings of a Broadcast node."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Keeps the children of one composite running, as many pairs as are asked for, and knows how they are."""
+"""Keep the children of one composite running, as many pairs as requested, and aggregate their state."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Which children a composite has, and what each is told of the others; pure."""
+"""Children of a composite and the settings of each; pure."""
 
 import json
 from collections.abc import Callable, Mapping

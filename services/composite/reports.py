@@ -1,4 +1,4 @@
-"""What the children of a composite say about themselves, asked again and again."""
+"""Poll the children of a composite for their status."""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What can be set for a composite."""
+"""Settings of a composite."""
 
 from typing import ClassVar, Literal
 

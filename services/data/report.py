@@ -1,4 +1,4 @@
-"""What the Data Service says of itself: whether it is ready, its status, its metrics."""
+"""Readiness, status and metrics of the Data Service."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What can be set for the Data Service."""
+"""Settings of the Data Service."""
 
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path

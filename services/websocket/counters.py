@@ -1,4 +1,4 @@
-"""What a WebSocket server counts, as metrics at a scrape."""
+"""Metrics of a WebSocket server."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What can be set for a WebSocket server."""
+"""Settings of a WebSocket server."""
 
 from typing import ClassVar, Final, Literal
 

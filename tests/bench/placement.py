@@ -23,7 +23,7 @@ from metadata.placement.objective import fan_out
 from metadata.placement.options import Options
 from metadata.placement.planner import Outcome, plan
 from metadata.placement.ranges import laid_out
-from metadata.placement.reference import mt_kahypar
+from metadata.placement.report import mt_kahypar
 from tests.bench import placement_spark
 from tests.bench.figures import Goal
 from tests.bench.report import Report

@@ -9,9 +9,9 @@ from hypothesis import given
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session
 from proxy.frames import frames_of
-from proxy.line import Dialler
-from proxy.line import Line as RealLine
 from proxy.passthrough import Passthrough
+from proxy.standing import Dialler
+from proxy.standing import Line as RealLine
 from proxy.upstream import Receiver
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks

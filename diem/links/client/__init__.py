@@ -1,9 +1,6 @@
 """The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with what is known."""
 
-from diem.links.client.base import Client
-from diem.links.client.event import Event, Kind
 from diem.links.client.partitioned import PartitionedClient
-from diem.links.client.timing import Timing
-from diem.links.client.updates import UpdatesClient
+from diem.links.client.updates import Client, Event, Kind, Timing, UpdatesClient
 
 __all__ = ["Client", "Event", "Kind", "PartitionedClient", "Timing", "UpdatesClient"]

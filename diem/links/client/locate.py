@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from diem.errors import DiemError
-from diem.links.client.located import Located
 from diem.links.client.retry_after import retry_after_s
+from diem.links.client.routes import Located
 from diem.links.epochs import Epochs
 from diem.process.listeners import is_loopback
 

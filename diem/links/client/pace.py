@@ -1,4 +1,4 @@
-"""How fast a client sends: below what each server allows its address, and charged as servers charge. No I/O."""
+"""Rate of a client's messages: below what each server allows its address, charged as servers charge. No I/O."""
 
 from typing import Final
 

@@ -1,13 +1,34 @@
-"""Which endpoint is subscribed at which server, what is to be located, and how often it may be sent on. No I/O."""
+"""Route each endpoint to a server: subscribed, to be located, or redirected a bounded number of times. No I/O."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from diem.links.client.located import Located, Step
-from diem.links.client.timing import Timing
+from diem.links.client.updates import Timing
 from diem.process.backoff import full_jitter
+
+
+class Located(NamedTuple):
+    """An answer of the metadata service, with URLs that may be dialled."""
+
+    owners: Mapping[str, str | None]
+    """None = nobody owns it now, or it is hot."""
+    hot: frozenset[str] = frozenset()
+    servers: Sequence[str] = ()
+    """The servers of the clone, the one with the fewest clients first."""
+    rejected: Mapping[str, Mapping[str, str]] = {}
+    older: bool = False
+    """It comes of an older epoch than one before: good enough for what has no place, no reason to leave one."""
+
+
+class Step(NamedTuple):
+    """What is to be done with one endpoint at one server. A join of what is joined already asks again."""
+
+    kind: Literal["join", "leave"]
+    name: str
+    url: str
+
 
 MAX_LOCATED: Final = 1000
 """Names in one question to the metadata service."""

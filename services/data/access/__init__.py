@@ -1,1 +1,1 @@
-"""Who may read how much: API keys, their plans, the quotas of the plans, and what was used (docs/access.md)."""
+"""Access control: API keys, plans, quotas and usage (docs/access.md)."""

@@ -1,4 +1,4 @@
-"""What is left to each key: its quota, and the reservations of the day's units that are on their way to the store."""
+"""Remaining quota of each key, and the reservations of daily units that are being stored."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What is left to readers without a key, address by address."""
+"""Remaining quota of readers without a key, by address."""
 
 from collections import OrderedDict
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a plan allows: requests per minute and per day, and which endpoints; pure."""
+"""Plans: requests per minute and per day, and the endpoints they cover; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

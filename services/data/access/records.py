@@ -1,4 +1,4 @@
-"""What the store keeps of keys, in the SQL that SQLite and PostgreSQL share; the caller commits."""
+"""Rows of keys and usage, in the SQL that SQLite and PostgreSQL share; the caller commits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

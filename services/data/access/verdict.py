@@ -1,4 +1,4 @@
-"""What is asked of a plan, and what the answer is."""
+"""Requests to a plan's limits, and their outcomes."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Which pages of other origins may read answers (docs/access.md section 2)."""
+"""Cross-origin rules: the origins whose pages may read answers (docs/access.md section 2)."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What an answer costs beyond an ordinary one, in requests: addresses pay for it out of their rate."""
+"""Cost of an answer beyond an ordinary one, in requests, charged to the rate of its address."""
 
 from typing import Final
 

@@ -1,5 +1,6 @@
-"""What every request passes before it is routed: the Host check, the plan of its address, headers of every answer."""
+"""Middleware in front of the routes: Host check, plan of the address, read slots, headers of every answer."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
@@ -19,7 +20,59 @@ from services.data.access.verdict import Asked, Reason
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import refused, too_many_requests
-from services.data.api.slots import Slots
+
+WAIT_S: Final = 5.0
+"""A read that has waited for so long is answered 503."""
+RETRY_AFTER_S: Final = 2
+
+
+class Slots:
+    """ASGI middleware: at most ``at_once`` requests are worked on; the others wait in the order in which they came.
+
+    The event loop takes what is ready in turn, so a write waits for all reads that are ready before it: this bounds
+    how many those are. As many wait as readers have connections. A slot is free again when the answer begins: how
+    quickly clients take answers is no matter of slots.
+    """
+
+    def __init__(self, app: ASGIApp, at_once: int) -> None:
+        self._app = app
+        self._free = asyncio.Semaphore(at_once)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request when it is its turn."""
+        if not await self._acquired():
+            await _busy()(scope, receive, send)
+            return
+        held = True
+
+        def release() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._free.release()
+
+        async def sending(message: Message) -> None:
+            release()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            release()
+
+    async def _acquired(self) -> bool:
+        if not self._free.locked():
+            return await self._free.acquire()
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await self._free.acquire()
+        except TimeoutError:
+            return False
+
+
+def _busy() -> Response:
+    return problem(503, "busy", "too many readers at once", headers={"Retry-After": str(RETRY_AFTER_S)})
+
 
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 _READS: Final = frozenset({"GET", "HEAD"})

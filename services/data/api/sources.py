@@ -1,4 +1,4 @@
-"""How the sources are doing: ``GET /v1/sources`` (docs/protocol.md section 6)."""
+"""State of the sources: ``GET /v1/sources`` (docs/protocol.md section 6)."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What is known of a body before it is read: from the request, or from the configuration of a source."""
+"""Facts about a body known before it is read: from the request, or from the configuration of a source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

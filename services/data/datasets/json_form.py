@@ -1,5 +1,7 @@
-"""Datasets from JSON bodies: checked completely, every fault with the JSON path where it is."""
+"""The JSON form of datasets; bodies nested too deeply or with repeated fields are refused."""
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -7,7 +9,6 @@ import orjson
 
 from diem.protocol import endpoints
 from services.data.datasets.declared import Declared, Description
-from services.data.datasets.depth import deeper_than
 from services.data.datasets.form import (
     MAX_BULK_BYTES,
     MAX_DATASET_BYTES,
@@ -18,9 +19,65 @@ from services.data.datasets.form import (
 )
 from services.data.datasets.instants import parse_resolution
 from services.data.datasets.points import points_of
-from services.data.datasets.repeated import refuse_repeated_keys
 from services.data.datasets.units import unit
 from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
+
+# Everything but structure goes away in one pass: what stays of a usual body is a few hundred brackets.
+_KEEP: Final = b'[]{}"\\'
+_DROP: Final = bytes(byte for byte in range(256) if byte not in _KEEP)
+_AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def deeper_than(text: bytes, limit: int) -> bool:
+    """Whether arrays and objects are nested more than ``limit`` deep; of a text that is not JSON, some answer.
+
+    Linear, and for usual bodies without a step of Python per byte: strings that hold no bracket are `""` once all
+    else is dropped, so that removing those leaves pure structure, from which one level a round is taken away.
+    """
+    skeleton = text.translate(_AS_ARRAYS, _DROP)
+    if b"\\" not in skeleton:
+        structure = skeleton.replace(b'""', b"")
+        if b'"' not in structure:
+            for _ in range(limit):
+                if not structure:
+                    return False
+                structure = structure.replace(b"[]", b"")
+            if not structure:
+                return False
+    # A string holds brackets or escapes, or the nesting is really deep: count it out.
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth > limit:
+                return True
+        elif token in (b"]", b"}"):
+            depth -= 1
+    return False
+
+
+def refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
+    """Refuse an object with two fields of one name, of which parsers disagree which one counts (RFC 8259 section 4).
+
+    In a body that was found valid, a field's name can occur as nothing but a field, unless it is written with escapes;
+    so counting the names proves it without a second parser. Only when the count is off is the body read again.
+    """
+    if b"\\" not in body and all(body.count(f'"{name}"'.encode()) == n for name, n in expected.items()):
+        return
+    json.loads(body, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise InvalidDataset(
+            f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object"
+        )
+    return found
+
 
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
 _IN_BULK: Final = _SINGLE | {"endpoint"}

@@ -1,4 +1,4 @@
-"""How far one log is, and the errors that end a connection to it."""
+"""Progress of one connection to a log, and the errors that end it."""
 
 from dataclasses import dataclass
 

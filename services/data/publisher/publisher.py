@@ -1,4 +1,4 @@
-"""Keeps publishing: opens the topic, opens it again after a fault, starts over when it is another one."""
+"""Keep publishing: open the topic, reopen it after a fault, start over when it was replaced."""
 
 import asyncio
 from collections.abc import Collection, Iterable

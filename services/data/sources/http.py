@@ -1,8 +1,9 @@
-"""The HTTP source: polls a URL and stores what it says, if it is new and if it is right."""
+"""HTTP source: poll a URL on a schedule, and turn answers into datasets."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
@@ -13,13 +14,29 @@ import httpx
 from diem.process.clock import Clock
 from diem.protocol.retry_after import retry_after_s
 from services.data import datasets
-from services.data.datasets import Dataset
+from services.data.datasets import Dataset, zone
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
 from services.data.sources.network import Allowance, BoundedTransport
-from services.data.sources.schedule import next_time
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
+
+
+def next_time(times: Sequence[str], key: str, now_s: float) -> float:
+    """The next of some times of day (``HH:MM`` of a zone) after an instant, both in Unix seconds.
+
+    Each comes once a day: of an hour that the clocks show twice, the first; one that they pass over, an hour later.
+    """
+    there = zone(key)
+    today = datetime.fromtimestamp(now_s, UTC).astimezone(there).date()
+    found = []
+    for day in range(-1, 3):
+        for time in times:
+            hour, minute = map(int, time.split(":"))
+            date = today + timedelta(days=day)
+            found.append(datetime(date.year, date.month, date.day, hour, minute, tzinfo=there).timestamp())
+    return min(at for at in found if at > now_s)
+
 
 BACKOFF_CAP_S: Final = 60.0
 RETRY_AFTER_CAP_S: Final = 900.0

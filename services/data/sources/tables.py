@@ -1,4 +1,4 @@
-"""What a ``[[source]]`` of diem.toml may say, by type; every field with its limits."""
+"""Schema of ``[[source]]`` in diem.toml, by type; every field with its limits."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the store asks of a database. What is particular to one is in a module of its own: ``sqlite``, ``postgres``."""
+"""Interface of a database to the store. What differs is in ``sqlite`` and ``postgres``."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""How far a store has come, kept outside of its database: an older copy that is put in its place is then noticed."""
+"""Rollback guard: how far a store has come, kept outside of its database, so that an older copy is noticed."""
 
 import asyncio
 import os

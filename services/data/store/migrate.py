@@ -1,4 +1,4 @@
-"""Brings the database to the tables of this release, at every start; and back to those of an earlier one."""
+"""Migrate the database to the tables of this release, at every start, or back to those of an earlier one."""
 
 import logging
 from pathlib import Path

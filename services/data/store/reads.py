@@ -1,4 +1,4 @@
-"""What is committed, read: the current dataset of an endpoint, its versions that are kept, and each of these."""
+"""Read committed data: the current dataset of an endpoint, its retained versions, and each of these."""
 
 from typing import Any, Final
 

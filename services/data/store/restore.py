@@ -1,4 +1,4 @@
-"""Makes a store of a backup: a new one, and one that forbids what the store before it had forbidden."""
+"""Restore a backup as a new store. API keys revoked in the replaced store stay revoked."""
 
 import uuid
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the process knows of the store without asking it: every endpoint's head, and the map that the feed serves."""
+"""In-memory index of the store: every endpoint's head, and the change log that the feed serves."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice

@@ -1,12 +1,14 @@
 """The store as the rest of the service sees it: open it, write through the writer, read what is committed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
+from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.fanout.changes import ChangeMap
@@ -15,14 +17,53 @@ from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store.cache import Stored
 from services.data.store.database import ERRORS, Database, database_at, reason
-from services.data.store.loading import Loaded, load
 from services.data.store.mark import MarkFile, MarkKeeper
+from services.data.store.migrate import upgrade
 from services.data.store.plan import Accepted, IdempotencyKey, Write
 from services.data.store.reads import Reads
-from services.data.store.retention import Kept, Retention
-from services.data.store.state import Head
-from services.data.store.tables import Cursor
+from services.data.store.retention import Kept, Retention, count_old
+from services.data.store.state import Head, State
+from services.data.store.tables import STORE, Cursor, read_cursor
+from services.data.store.transaction import changed_since
 from services.data.store.writer import RETRY_AFTER_S, Counts, Writer, WriterLimits
+
+
+class Loaded(NamedTuple):
+    """What a store had when it was opened."""
+
+    store: str
+    """Its id."""
+    state: State
+    cursor: Cursor | None
+    old_versions: Mapping[str, int]
+    """How many each endpoint has."""
+
+
+async def load(database: Database) -> Loaded:
+    """Claim a database, make or migrate its tables, and read every endpoint's head. The caller closes it.
+
+    Raises:
+        StoreInUse: another process has it open.
+        StoreUnavailable: its disk is full or it is locked.
+        DataError: it cannot be used.
+    """
+    state = State()
+    try:
+        await database.claim()
+        async with database.writing(at_leisure=True) as connection:
+            await connection.run_sync(upgrade)
+            store = (await connection.execute(select(STORE.c.store_id))).scalar_one_or_none()
+            if store is None:
+                store = str(uuid.uuid4())
+                await connection.execute(insert(STORE), {"id": 1, "store_id": store, "sequence": 0})
+            state.apply(await changed_since(connection, 0))
+            cursor = await read_cursor(connection)
+            old_versions = await count_old(connection)
+            await connection.commit()
+    except ERRORS as error:
+        raise StoreUnavailable(f"the store {database.shown} cannot be opened: {reason(error)}") from error
+    return Loaded(store, state, cursor, old_versions)
+
 
 T = TypeVar("T")
 

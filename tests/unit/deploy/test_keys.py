@@ -9,9 +9,8 @@ import pytest
 
 from deploy import command_options, commands, keys
 from deploy.command_options import EXIT_INTERRUPTED
-from deploy.found import DataService, DataServiceUnavailable
+from deploy.found import DataService, DataServiceUnavailable, ServiceRefused
 from deploy.keys import BadInternalUrl, key_service
-from deploy.refused import ServiceRefused
 from deploy.statedir import NotUp, StateDir
 from diem.process import lifecycle
 from diem.process.auth import SharedKey

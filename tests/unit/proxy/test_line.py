@@ -11,10 +11,10 @@ from websockets.utils import accept_key
 
 from diem.links.dialer import ClientConnection
 from diem.process.auth import SharedKey
-from proxy import line as line_module
 from proxy import said
+from proxy import standing as line_module
 from proxy.frames import BadFrame
-from proxy.line import MAX_DIALLING, Dialler, Line
+from proxy.standing import MAX_DIALLING, Dialler, Line
 from proxy.upstream import Upstream
 from tests.support.patience import PATIENCE_S
 

@@ -13,9 +13,9 @@ from diem.protocol import messages
 from diem.protocol.messages import Unsubscribe
 from diem.protocol.update import encode
 from proxy import said
-from proxy.line import Line
 from proxy.passenger import GRACE, Passenger
 from proxy.requests import Request
+from proxy.standing import Line
 from tests.unit.proxy.world import START, Timers, Transport, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)

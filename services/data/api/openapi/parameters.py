@@ -1,4 +1,4 @@
-"""What operations are asked with beside bodies: the parameters that several of them share."""
+"""Parameters that several operations share."""
 
 from services.data.api.openapi.schemas import NAME, Json
 

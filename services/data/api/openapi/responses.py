@@ -1,4 +1,4 @@
-"""What is answered beside data: problems by their statuses, and header fields."""
+"""Responses other than data: problems by their statuses, and header fields."""
 
 from typing import Final
 

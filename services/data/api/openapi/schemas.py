@@ -1,4 +1,4 @@
-"""What bodies are: the schemas of requests and answers, and how they are referred to."""
+"""Schemas of request and response bodies, and references to them."""
 
 from typing import Any, Final
 

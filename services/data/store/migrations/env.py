@@ -1,4 +1,4 @@
-"""What alembic runs: the migrations, on the connection that the store hands over."""
+"""Entry point of alembic: run the migrations on the connection that the store passes."""
 
 from alembic import context
 

@@ -3,8 +3,8 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.found import ServiceRefused
 from deploy.plans.service import MetadataUnavailable, Status
-from deploy.refused import ServiceRefused
 from tests.unit.deploy.plans.scripted import URLS, service, status
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from metadata.plans import library
-from metadata.plans.brief import Brief, brief_of
-from metadata.plans.library import Library, PlanNotStored
+from metadata.plans.library import Brief, Library, PlanNotStored, brief_of
 from metadata.plans.plan import Plan, decode, encode
 
 

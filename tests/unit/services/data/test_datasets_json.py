@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data import datasets
-from services.data.datasets.depth import deeper_than
+from services.data.datasets.json_form import deeper_than
 from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]

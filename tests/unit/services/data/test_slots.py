@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from services.data.api import slots
-from services.data.api.slots import Slots
+from services.data.api import guard
+from services.data.api.guard import Slots
 from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.conftest import Rest
 
@@ -57,7 +57,7 @@ async def test_so_many_are_worked_on_at_once_and_the_others_in_turn() -> None:
 
 
 async def test_who_waits_too_long_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "WAIT_S", 0.01)
+    monkeypatch.setattr(guard, "WAIT_S", 0.01)
     app = Slow()
     async with client(Slots(app, 1)) as http:
         first = asyncio.create_task(http.get("/first"))

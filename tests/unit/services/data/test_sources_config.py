@@ -7,9 +7,8 @@ import pytest
 
 from diem.process.clock import ManualClock
 from services.data.main import DEFAULT_CONFIG
-from services.data.sources.claims import ClaimedTwice, Claims
 from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import ClaimedTwice, Claims, Keeper
 from services.data.sources.source import Claim, Health, Sink
 
 GOOD = """\

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.protocol.retry_after import retry_after_s
-from services.data.sources.schedule import next_time
+from services.data.sources.http import next_time
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from diem.links.client.located import Located, Step
-from diem.links.client.routes import Routes
-from diem.links.client.timing import Timing
+from diem.links.client.routes import Located, Routes, Step
+from diem.links.client.updates import Timing
 
 A, B, C = "ws://a", "ws://b", "ws://c"
 

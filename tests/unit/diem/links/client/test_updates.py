@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from diem.links.client import UpdatesClient, line
-from diem.links.client.wanted import Wanted
+from diem.links.client.line import Wanted
 from diem.protocol.endpoints import BadName
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
 

@@ -7,8 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change
-from services.data.publisher.backlog import Backlog
-from services.data.publisher.lane import Lane
+from services.data.publisher.backlog import Backlog, Lane
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2

@@ -1,6 +1,6 @@
 """The ledger of a partition: what is ours is expected, what is not is noticed once."""
 
-from services.data.publisher.ledger import Ledger
+from services.data.publisher.lanes import Ledger
 
 
 def looked_at(ledger: Ledger) -> bool:

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.command_kafka import NoCluster, found, settings, takes_kafka
-from deploy.command_options import StateDirOption, attended
+from deploy.cli.kafka import NoCluster, found, settings, takes_kafka
+from deploy.cli.options import StateDirOption, attended
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.kafka.config import KafkaOptions

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from deploy.command_options import attended
+from deploy.cli.options import attended
 from deploy.plans.service import MetadataService, metadata_service
 from deploy.plans.system import System, find
 from deploy.statedir import StateDir

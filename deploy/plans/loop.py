@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
-from deploy.command_options import EXIT_NOTHING
+from deploy.cli.options import EXIT_NOTHING
 from deploy.plans.shown import percent
 from diem.errors import DiemError
 from metadata.statistics.figures import warning_of_twins

@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
+from diem.links.client.base import Timing
 from diem.links.client.pace import Pace
 from diem.links.client.retry_after import retry_after_s
-from diem.links.client.updates import Timing
 from diem.process.backoff import Outage, full_jitter
 from diem.protocol import codes, messages
 from diem.protocol.traffic import with_client

@@ -5,8 +5,8 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from diem.links.client.base import Timing
 from diem.links.client.line import Line
-from diem.links.client.updates import Timing
 
 
 class Owner:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import httpx
 
+from diem.links.client.base import Client, Event, Timing
 from diem.links.client.line import Find, Line, NothingToDial, new_identity
 from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
 from diem.links.client.owners import Owners
 from diem.links.client.pace import Pace
 from diem.links.client.routes import Located, Routes, Step
-from diem.links.client.updates import Client, Event, Timing
 from diem.process.backoff import full_jitter
 
 SILENT_AFTER: Final = 32.0

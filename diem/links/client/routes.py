@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from diem.links.client.updates import Timing
+from diem.links.client.base import Timing
 from diem.process.backoff import full_jitter
 
 

@@ -10,7 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from diem.links.client import UpdatesClient
-from diem.links.client.updates import Timing
+from diem.links.client.base import Timing
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import Counted, Event, Type, decode
 from tests.integration.proxy.group import proxied

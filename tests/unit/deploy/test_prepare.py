@@ -28,7 +28,7 @@ def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Captu
 
     def call(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["diem", "up", "--free-ports", *arguments])
-        monkeypatch.setattr("deploy.command_up.Up", None)
+        monkeypatch.setattr("deploy.cli.up.Up", None)
         with pytest.raises(SystemExit) as caught:
             cli.app()
         captured = capsys.readouterr()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.command_options import EXIT_NOTHING
+from deploy.cli.options import EXIT_NOTHING
 from deploy.plans import commands
 from deploy.plans.commands import Commands, Interrupted
 from deploy.plans.loop import Decision, Policy, Ran, decide, is_old, pause

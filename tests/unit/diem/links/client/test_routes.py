@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
+from diem.links.client.base import Timing
 from diem.links.client.routes import Located, Routes, Step
-from diem.links.client.updates import Timing
 
 A, B, C = "ws://a", "ws://b", "ws://c"
 

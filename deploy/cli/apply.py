@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.command_options import StateDirOption, attended
+from deploy.cli.options import StateDirOption, attended
 from deploy.plans import shown
 from deploy.plans.asked import KeyOption, MetadataOption, done, reached
 from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back

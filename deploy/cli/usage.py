@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from deploy.command_options import StateDirOption
+from deploy.cli.options import StateDirOption
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import log

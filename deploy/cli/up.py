@@ -10,9 +10,9 @@ import typer
 
 from deploy import ports, prepare
 from deploy import topology as plan
-from deploy.command_kafka import KAFKA_PANEL, option, takes_kafka
-from deploy.command_kafka import settings as kafka_settings
-from deploy.command_options import StateDirOption
+from deploy.cli.kafka import KAFKA_PANEL, option, takes_kafka
+from deploy.cli.kafka import settings as kafka_settings
+from deploy.cli.options import StateDirOption
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.up import Up, stage_seconds

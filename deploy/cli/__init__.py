@@ -18,6 +18,6 @@ def app() -> NoReturn:
 
             sys.exit(start(name))
         case _:
-            from deploy.commands import main  # noqa: PLC0415
+            from deploy.cli.commands import main  # noqa: PLC0415
 
             sys.exit(main())

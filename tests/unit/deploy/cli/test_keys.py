@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from deploy import command_options, commands, keys
-from deploy.command_options import EXIT_INTERRUPTED
+from deploy import keys
+from deploy.cli import commands, options
+from deploy.cli.options import EXIT_INTERRUPTED
 from deploy.found import DataService, DataServiceUnavailable, ServiceRefused
 from deploy.keys import BadInternalUrl, key_service
 from deploy.statedir import NotUp, StateDir
@@ -75,7 +76,7 @@ def test_nothing_up_is_said(tmp_path: Path) -> None:
 def test_who_was_interrupted_is_not_to_believe_that_it_was_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(command_options, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(options, "attended", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from deploy.command_options import StateDirOption, attended, completed
+from deploy.cli.options import StateDirOption, attended, completed
 from deploy.keys import KeyService, key_service
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console

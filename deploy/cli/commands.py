@@ -4,20 +4,10 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy import (
-    command_apply,
-    command_autoplan,
-    command_backup,
-    command_data,
-    command_keys,
-    command_pipeline,
-    command_plan,
-    command_status,
-    command_up,
-)
 from deploy import run as processes
 from deploy.check import commands as check_commands
-from deploy.command_options import EXIT_INTERRUPTED
+from deploy.cli import apply, autoplan, backup, data, keys, pipeline, plan, status, up
+from deploy.cli.options import EXIT_INTERRUPTED
 from deploy.reference import config_lines
 from diem import __version__
 from diem.errors import DiemError
@@ -62,8 +52,8 @@ def root(
     """DIEM tells browsers, within milliseconds, that a dataset they look at has changed."""
 
 
-command_up.register(cli)
-command_status.register(cli)
+up.register(cli)
+status.register(cli)
 
 
 @cli.command()
@@ -74,14 +64,14 @@ def run(
     return processes.start(process)
 
 
-command_data.register(cli)
-command_backup.register(cli)
-command_keys.register(cli)
+data.register(cli)
+backup.register(cli)
+keys.register(cli)
 check_commands.register(cli)
-command_pipeline.register(cli)
-command_plan.register(cli)
-command_apply.register(cli)
-command_autoplan.register(cli)
+pipeline.register(cli)
+plan.register(cli)
+apply.register(cli)
+autoplan.register(cli)
 
 
 @cli.command()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deploy.command_kafka import NoCluster, found, local_brokers
+from deploy.cli.kafka import NoCluster, found, local_brokers
 from deploy.statedir import StateDir
 from diem.process.settings import BadSettings
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.command_options import StateDirOption, UrlOption, attended, completed
+from deploy.cli.options import StateDirOption, UrlOption, attended, completed
 from deploy.found import data_service
 from deploy.get import confirm, delete, get, write
 from deploy.put import Upload, guess_form, put, read

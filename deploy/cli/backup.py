@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.command_options import StateDirOption, completed
+from deploy.cli.options import StateDirOption, completed
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import log

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.command_options import EXIT_NOTHING, StateDirOption
+from deploy.cli.options import EXIT_NOTHING, StateDirOption
 from deploy.plans.asked import Asked, KeyOption, MetadataOption, done, numbers_of_servers, reached, share, window_of
 from deploy.plans.recorded import NoTrafficToPlan
 from deploy.plans.service import Status

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from deploy.command_kafka import NoCluster, found, takes_kafka
-from deploy.command_options import EXIT_NOTHING, StateDirOption
-from deploy.command_usage import usage_command
+from deploy.cli.kafka import NoCluster, found, takes_kafka
+from deploy.cli.options import EXIT_NOTHING, StateDirOption
+from deploy.cli.usage import usage_command
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import log

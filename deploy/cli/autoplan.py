@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.command_options import StateDirOption
+from deploy.cli.options import StateDirOption
 from deploy.plans.asked import KeyOption, MetadataOption, share
 from deploy.plans.commands import Commands, Interrupted
 from deploy.plans.journal import Journal

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import command_autoplan, commands
-from deploy.command_autoplan import learning_of
+from deploy.cli import autoplan, commands
+from deploy.cli.autoplan import learning_of
 from deploy.plans.loop import Decision
 from deploy.statedir import StateDir
 
@@ -63,7 +63,7 @@ def test_without_spark_files_that_were_read_are_removed_when_no_window_needs_the
         file.touch()
         at = time.time() - days * 86_400 + 43_200
         os.utime(file, (at, at))
-    monkeypatch.setattr(command_autoplan, "decide", decide)
+    monkeypatch.setattr(autoplan, "decide", decide)
     monkeypatch.setattr(sys, "argv", ["diem", "autoplan", "--once", "--state-dir", str(tmp_path), *arguments])
     assert commands.main() == (1 if what == "failed" else 0)
     assert sorted((file.stem for file in folder.iterdir()), key=int) == left

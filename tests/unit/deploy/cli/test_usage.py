@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deploy import commands
-from deploy.command_usage import as_objects, most, table
+from deploy.cli import commands
+from deploy.cli.usage import as_objects, most, table
 from diem.process import lifecycle
 from metadata.statistics.usage import UsageRow
 

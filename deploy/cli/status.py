@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.live import Live
 
 from deploy import control
-from deploy.command_options import StateDirOption, attended
+from deploy.cli.options import StateDirOption, attended
 from deploy.scale import WITHIN_S, scale
 from deploy.statedir import StateDir
 from deploy.tables import status_tables

@@ -29,7 +29,7 @@ def test_ports_stay_reserved_and_files_private_until_it_ends(
         def run(self, _life: object) -> None:
             pass
 
-    monkeypatch.setattr("deploy.command_up.Up", Up)
+    monkeypatch.setattr("deploy.cli.up.Up", Up)
     monkeypatch.setattr("diem.process.lifecycle.serve", serve)
     try:
         assert diem("up", "--free-ports", "--quiet") == 0

@@ -131,7 +131,7 @@ def test_every_command_refuses_a_state_directory_that_others_may_write(
     tmp_path: Path,
     arguments: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr("deploy.command_up.Up", None)  # nothing is to be started
+    monkeypatch.setattr("deploy.cli.up.Up", None)  # nothing is to be started
     (tmp_path / ".diem").mkdir()
     (tmp_path / ".diem").chmod(0o777)
     assert diem(*arguments) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy import cli
-from deploy.command_options import EXIT_NOTHING
+from deploy.cli.options import EXIT_NOTHING
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.pipeline import Reading

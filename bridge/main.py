@@ -7,9 +7,9 @@ from bridge.member import Membership
 from bridge.records import BadLog, Records
 from bridge.serving import Serving
 from bridge.settings import Settings
-from bridge.shared import Group, Shared
+from bridge.shared import BridgeState, GroupState
 from bridge.telling import Telling
-from bridge.watch import Watch
+from bridge.watch import TopicWatcher
 from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalListener
@@ -55,12 +55,14 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     forget()
 
 
-def _shared(settings: Settings) -> Shared:
+def _shared(settings: Settings) -> BridgeState:
     options = settings.kafka()
     # Faults of the TLS set-up end the process now; later they would look like a cluster that is away.
     options.client_arguments()
     records = Records(BadLog(time.monotonic))
     if settings.clone is None:
-        return Shared(options, options.names.x_group(settings.number), Watch(options), records)
+        return BridgeState(options, options.names.x_group(settings.number), TopicWatcher(options), records)
     membership = Membership(options, options.names.z_group(settings.clone), settings.owner)
-    return Shared(options, None, Watch(options, with_map=True), records, Group(membership, MapReader(options)))
+    return BridgeState(
+        options, None, TopicWatcher(options, with_map=True), records, GroupState(membership, MapReader(options))
+    )

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer
 from bridge.consumer import assign, bounds, name_of, partition_of
 from bridge.fetched import Fetched, ask_who_leads, poll, wake
 from bridge.link import Link
-from bridge.shared import Shared
+from bridge.shared import BridgeState
 from bridge.told import Told
 from diem.protocol import feed
 
@@ -22,11 +22,11 @@ FOUND_WITHIN: Final = 0.25
 Finding = asyncio.Task[dict[str, tuple[int, int]]]
 
 
-class Reading:
+class ConsumerLoop:
     """One consumer's work. ``may_beat`` says whether what is not read by it has caught up, too."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, link: Link, told: Told, shared: Shared, may_beat: Callable[[], bool]
+        self, consumer: AIOKafkaConsumer, link: Link, told: Told, shared: BridgeState, may_beat: Callable[[], bool]
     ) -> None:
         self.begun = False
         """Whether the logs were found."""

@@ -50,7 +50,7 @@ class Bad(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class RecordCounts:
     """What became of records (invariant I14): consumed = forwarded + conflated + bad + tombstones + marks."""
 
     consumed: int = 0
@@ -73,7 +73,7 @@ class Records:
     """Makes frames of records. ``on_bad`` hears of every record that is no update; it must bound what it writes."""
 
     def __init__(self, on_bad: Callable[[Bad], None]) -> None:
-        self.counts = Counts()
+        self.counts = RecordCounts()
         self._on_bad = on_bad
         self._heads: dict[bytes, bytes] = {}
 

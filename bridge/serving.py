@@ -8,11 +8,11 @@ from typing import Final
 import structlog
 
 from bridge.link import Link
-from bridge.session import Session
-from bridge.shared import Shared
+from bridge.session import FeedSession
+from bridge.shared import BridgeState
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -26,11 +26,11 @@ class Serving:
 
     subprotocol = feed.SUBPROTOCOL
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: BridgeState) -> None:
         self.link: Link | None = None
-        self.session: Session | None = None
+        self.session: FeedSession | None = None
         self._shared = shared
-        self._keeper = Keeper("feed reader")
+        self._keeper = LinkMonitor("feed reader")
         self._source: str | None = None
         """The one that was there last."""
         self._stopping = asyncio.Event()
@@ -115,7 +115,7 @@ class Serving:
             return
         if self._shared.group is not None:
             self._shared.group.membership.hold()
-        self.session = Session(link, source, message, self._shared)
+        self.session = FeedSession(link, source, message, self._shared)
         link.session = self._sessions.create_task(self.session.run())
         # However it ends: a reader that nobody serves must dial again.
         link.session.add_done_callback(lambda _: connection.close(Close.RESTART, "not served any more"))

@@ -12,8 +12,8 @@ from bridge.link import Link
 from bridge.map_feed import MapFeed
 from bridge.owners_feed import OwnersFeed
 from bridge.positions import Positions
-from bridge.reading import Reading
-from bridge.shared import Shared
+from bridge.reading import ConsumerLoop
+from bridge.shared import BridgeState
 from bridge.told import Told
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
@@ -23,15 +23,15 @@ RETRY_BASE: Final = 0.2
 RETRY_CAP: Final = 3.0
 
 
-class Session:
+class FeedSession:
     """From a reader's ``resume`` to the end of its link."""
 
-    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: Shared) -> None:
+    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: BridgeState) -> None:
         self.source = source
         self._link = link
         self._shared = shared
         self._told = Told(link, source, resume, shared)
-        self._reading: Reading | None = None
+        self._reading: ConsumerLoop | None = None
         self._known = asyncio.Event()
         self._map: MapFeed | None = None
         self._owners: OwnersFeed | None = None
@@ -108,7 +108,7 @@ class Session:
             # From here on the reading hears of other names by itself.
             if (names := shared.names) is not None:
                 self._told.rename(names)
-            self._reading = Reading(consumer, self._link, self._told, shared, self._map_is_told)
+            self._reading = ConsumerLoop(consumer, self._link, self._told, shared, self._map_is_told)
             await self._reading.run()
 
     def _map_is_told(self) -> bool:

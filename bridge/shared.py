@@ -8,13 +8,13 @@ from aiokafka import AIOKafkaConsumer
 from bridge.consumer import Commits
 from bridge.member import Membership
 from bridge.records import Records
-from bridge.watch import Watch
+from bridge.watch import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 
 
 @dataclass(slots=True)
-class Group:
+class GroupState:
     """What a bridge has that reads only some partitions: its place in a group, and the map that it hands on."""
 
     membership: Membership
@@ -22,15 +22,15 @@ class Group:
 
 
 @dataclass(slots=True)
-class Shared:
+class BridgeState:
     """What outlives a reader."""
 
     options: KafkaOptions
     own_group: str | None
     """The group with which positions are committed, if not with that of the membership."""
-    watch: Watch
+    watch: TopicWatcher
     records: Records
-    group: Group | None = None
+    group: GroupState | None = None
     """None: this bridge reads all partitions."""
     commits: Commits = field(default_factory=Commits)
     recreated: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.serving import Serving
 from bridge.settings import Settings
-from bridge.shared import Group, Shared
+from bridge.shared import BridgeState, GroupState
 from diem import __version__
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
@@ -17,7 +17,7 @@ from diem.process.metrics import Sample
 class Telling:
     """Looks at a bridge when it is asked."""
 
-    def __init__(self, settings: Settings, life: Lifecycle, shared: Shared, serving: Serving) -> None:
+    def __init__(self, settings: Settings, life: Lifecycle, shared: BridgeState, serving: Serving) -> None:
         self._name = settings.process_name
         self._clone = settings.clone
         self._life = life
@@ -54,7 +54,7 @@ class Telling:
             **(own if shared.group is None else self._in_group(shared.group)),
         }
 
-    def _in_group(self, group: Group) -> dict[str, Any]:
+    def _in_group(self, group: GroupState) -> dict[str, Any]:
         member, map_ = group.membership, group.map.map
         return {
             "group": member.group,

@@ -6,14 +6,14 @@ import structlog
 
 from bridge.link import Link
 from bridge.positions import Positions
-from bridge.shared import Shared
+from bridge.shared import BridgeState
 from diem.protocol import feed
 
 
 class Told:
     """Begins empty, with the positions of the reader's ``resume`` if they are of this ``source``."""
 
-    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: Shared) -> None:
+    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: BridgeState) -> None:
         self.source = source
         self.names: tuple[str, ...] = ()
         """The names of updates that are read for the reader."""

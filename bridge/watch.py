@@ -22,7 +22,7 @@ RETRY_BASE: Final = 0.2
 RETRY_CAP: Final = 3.0
 
 
-class Watch:
+class TopicWatcher:
     """Knows the source and the names of the feed. ``on_changed()`` is called after either has changed.
 
     It watches the topics of updates and of hot updates, and the one of the partition map if that is on the feed, too.

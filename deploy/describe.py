@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deploy.topology import Topology
-from diem.process.child import Status
+from diem.process.child import ChildStatus
 
 
 def describe(
-    topology: Topology, statuses: Iterable[Status], *, up: bool, uptime_seconds: float, servers: int
+    topology: Topology, statuses: Iterable[ChildStatus], *, up: bool, uptime_seconds: float, servers: int
 ) -> dict[str, Any]:
     """Describe the processes that there are now; `servers`, in mode xz composites, were asked for."""
     now = {status.name: status for status in statuses}

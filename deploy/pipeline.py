@@ -16,7 +16,7 @@ from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
 from diem.errors import DiemError
 from metadata.jobs import behind, usage, windows
-from metadata.jobs.ingest import Batch, ingest
+from metadata.jobs.ingest import CommittedBatch, ingest
 from metadata.jobs.logs import read_offsets
 from metadata.jobs.scratch import scratch_folder
 from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
@@ -42,7 +42,7 @@ class TablesUnavailable(DiemError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """What to read."""
 
     source: FileSource | KafkaSource
@@ -52,7 +52,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WindowOptions:
     """What to compute: a window, or the last one of a length."""
 
     window: Window | int
@@ -65,7 +65,13 @@ def warehouse(state_dir: Path) -> Warehouse:
 
 
 def run(
-    here: Warehouse, reading: Reading | None, wanted: Wanted | None, terminal: Terminal, *, memory: str, cores: int
+    here: Warehouse,
+    reading: ReadOptions | None,
+    wanted: WindowOptions | None,
+    terminal: Terminal,
+    *,
+    memory: str,
+    cores: int,
 ) -> Path | None:
     """Read, then compute; returns the folder of the statistics that were wanted.
 
@@ -82,7 +88,13 @@ def run(
 
 
 def _run(
-    here: Warehouse, reading: Reading | None, wanted: Wanted | None, terminal: Terminal, *, memory: str, cores: int
+    here: Warehouse,
+    reading: ReadOptions | None,
+    wanted: WindowOptions | None,
+    terminal: Terminal,
+    *,
+    memory: str,
+    cores: int,
 ) -> Path | None:
     command = _java()
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
@@ -134,7 +146,7 @@ def _java() -> Path:
 
 
 @contextmanager
-def _shown(here: Warehouse, reading: Reading, terminal: Terminal) -> "Iterator[Callable[[Batch], None]]":
+def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterator[Callable[[CommittedBatch], None]]":
     """Show a bar where there is an end to reach and a terminal, else a line for each batch."""
     unread = unread_of(here, reading.source)
     what = "files" if isinstance(reading.source, FileSource) else "records"
@@ -148,7 +160,7 @@ def _shown(here: Warehouse, reading: Reading, terminal: Terminal) -> "Iterator[C
     with terminal.counting("reading") as show:
         show(0, unread.unread)
 
-        def on_batch(batch: Batch) -> None:
+        def on_batch(batch: CommittedBatch) -> None:
             nonlocal done
             if isinstance(reading.source, FileSource):
                 done = unread.unread - unread_of(here, reading.source).unread

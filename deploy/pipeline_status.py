@@ -29,7 +29,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PipelineReport:
     """All that there is."""
 
     warehouse: str
@@ -38,7 +38,7 @@ class Report:
     """The content of each `window.json`, with its name."""
 
 
-async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> Report:
+async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> PipelineReport:
     """Return the status of a warehouse.
 
     Args:
@@ -50,7 +50,7 @@ async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) ->
     names = sorted({*here.sources(), *(name for name, some in unread.items() if some.unread)})
     sources = [_shown(status(here, name), unread.get(name)) for name in names]
     statistics = [{"name": each.name, **windows.read_window(each)} for each in windows.all_statistics(here)]
-    return Report(str(here.root), sources, statistics)
+    return PipelineReport(str(here.root), sources, statistics)
 
 
 def _shown(source: SourceStatus, unread: Behind | None) -> Shown:
@@ -72,7 +72,7 @@ async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -
     return found
 
 
-def status_lines(read: Report) -> Iterator[Table | Text]:
+def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
     """Render a report."""
     if not read.sources:
         yield Text(f"nothing was read into {read.warehouse}: diem pipeline run")

@@ -68,7 +68,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     directory = options.state_dir / "nginx"
     edge = options.mode.edge
     per_address = options.clients_per_address or config.PER_ADDRESS
-    plan = config.Plan(
+    plan = config.NginxPlan(
         directory=directory,
         port=ports["nginx"].public or 0,
         data_port=ports["data"].public or 0,

@@ -27,7 +27,7 @@ class UnknownProcess(ConfigurationError):
         return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
 
 
-class Program(NamedTuple):
+class ProcessProgram(NamedTuple):
     """A process: how it is configured and what it does."""
 
     settings: type[ProcessSettings]
@@ -45,10 +45,10 @@ def settings_of(name: str) -> type[ProcessSettings]:
     return cast("type[ProcessSettings]", import_module(f"{_package(name)}.settings").Settings)
 
 
-def program(name: str) -> Program:
+def program(name: str) -> ProcessProgram:
     """Import a process. Raises `UnknownProcess`."""
     settings = settings_of(name)
-    return Program(settings, cast("Main", import_module(f"{_package(name)}.main").main))
+    return ProcessProgram(settings, cast("Main", import_module(f"{_package(name)}.main").main))
 
 
 def _package(name: str) -> str:

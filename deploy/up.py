@@ -17,7 +17,7 @@ from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Topology
 from diem.process.auth import SharedKey
-from diem.process.child import Event, Spec
+from diem.process.child import ChildEvent, Spec
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
 from diem.process.supervisor import Supervisor
@@ -115,7 +115,7 @@ class Up:
         key = SharedKey.load(self._state.internal_key_file)
         await scale.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: ChildEvent) -> None:
         match event.kind:
             case "died":
                 self._on_death(event)
@@ -130,7 +130,7 @@ class Up:
                 self._terminal.warn(f"{event.name} did not stop in time and was killed")
         self._write_processes()
 
-    def _on_death(self, event: Event) -> None:
+    def _on_death(self, event: ChildEvent) -> None:
         reason = self._reason(event)
         if not self._up:
             self._early_deaths[event.name] += 1
@@ -141,7 +141,7 @@ class Up:
         self._terminal.warn(f"{event.name} died ({reason}): restarted {when}")
         self._down.add(event.name)
 
-    def _reason(self, event: Event) -> str:
+    def _reason(self, event: ChildEvent) -> str:
         code = event.code or 0
         if code < 0:
             return f"killed by {_signal_name(-code)}"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from deploy.found import DataService, DataServiceUnavailable, Edges
 from diem.errors import DiemError
-from diem.links.client import Client, Event, PartitionedClient, UpdatesClient
+from diem.links.client import BaseClient, Event, PartitionedClient, UpdatesClient
 from diem.protocol.versions import iso
 
 Say = Callable[[str], None]
@@ -67,7 +67,7 @@ async def watch(service: DataService, names: Sequence[str], say: Say, note: Say,
     raise ConnectionRejected(last.code if last else None, last.message if last else "")
 
 
-def client_of(edges: Edges, origin: str) -> Client:
+def client_of(edges: Edges, origin: str) -> BaseClient:
     """Return a client that fits the deployment."""
     if not edges.metadata:
         return UpdatesClient(edges.servers, origin=origin)

@@ -7,7 +7,7 @@ import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
 from diem.errors import DiemError
-from diem.kafka.assignment import Reading, list_clones, read_group
+from diem.kafka.assignment import GroupDescription, list_clones, read_group
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
@@ -90,7 +90,7 @@ class Assignments:
         """
         names = self._options.names
         numbers = await list_clones(admin, names) - self._directory.groups.keys()
-        found: dict[int, Reading] = {}
+        found: dict[int, GroupDescription] = {}
         for number in sorted(numbers):
             found[number] = await read_group(admin, names.z_group(number), names.updates)
         self._directory.take_others(found, epoch, self._clock.monotonic())

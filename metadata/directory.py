@@ -12,7 +12,7 @@ EMPTY_FOR: Final = 10.0
 """Seconds without any member after which nobody owns anything: all servers of a clone are restarted in less."""
 
 
-class Group:
+class CloneGroup:
     """One clone's group over time. Times are monotonic seconds."""
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class Directory:
     """Everything that answers are made of. Nothing is ever lost here: what is not known anew stays as it was."""
 
     def __init__(self, clones: Iterable[int]) -> None:
-        self.groups = {number: Group() for number in clones}
-        self.others: dict[int, Group] = {}
+        self.groups = {number: CloneGroup() for number in clones}
+        self.others: dict[int, CloneGroup] = {}
         """Groups of clones that other instances answer for; read while a move waits for every server's partitions."""
         self.map: PartitionMap | None = None
         self.snapshot: Snapshot | None = None
@@ -85,7 +85,7 @@ class Directory:
 
     def take_others(self, found: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
         """Take what Kafka said of the groups of all other clones that there are, after ``epoch`` had begun."""
-        self.others = {number: self.others.get(number, Group()) for number in found}
+        self.others = {number: self.others.get(number, CloneGroup()) for number in found}
         for number, (now_is, foreign) in found.items():
             self.others[number].take(now_is, foreign, now)
         self._others_of = epoch

@@ -142,7 +142,7 @@ def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
     return {"owner": owner.public if owner else None}
 
 
-class Clients(Protocol):
+class ClientCounts(Protocol):
     """How many clients each server has; see :class:`metadata.loads.Loads`."""
 
     def of(self, public: str) -> int | None:
@@ -157,7 +157,7 @@ class Clients(Protocol):
 class Answers:
     """Makes answers of a directory. ``rng`` decides among equals."""
 
-    def __init__(self, directory: Directory, clients: Clients, rng: random.Random) -> None:
+    def __init__(self, directory: Directory, clients: ClientCounts, rng: random.Random) -> None:
         self._directory = directory
         self._clients = clients
         self._rng = rng

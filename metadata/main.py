@@ -12,7 +12,7 @@ from diem.kafka.map_reader import MapReader
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.gate import Gate, gate_rules
 from diem.links.handover import Handover
-from diem.links.http import Server, make_server
+from diem.links.http import HttpServer, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -30,9 +30,9 @@ from metadata.plans.driver import Driver
 from metadata.plans.library import Library
 from metadata.plans.moves import Moves
 from metadata.public import Public
-from metadata.report import Report
+from metadata.report import MetadataReport
 from metadata.settings import Settings
-from metadata.watch import Watch
+from metadata.watch import Watcher
 from metadata.watching import Watching
 
 RETRY: Final = "retry=5000"
@@ -70,7 +70,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     watching = _watching(settings, answers)
     partitions = Partitions(directory)
     directory.on_changed += [partitions.changed, watching.changed]
-    report = Report(
+    report = MetadataReport(
         life,
         clock,
         directory=directory,
@@ -127,7 +127,7 @@ def _watching(settings: Settings, answers: Answers) -> Watching:
     return Watching(answers, gate, most=settings.subscriptions, held=settings.watched_bytes)
 
 
-def _server(settings: Settings, public: Public, watching: Watching) -> Server:
+def _server(settings: Settings, public: Public, watching: Watching) -> HttpServer:
     return make_server(
         public,
         limits=ConnectionLimits(
@@ -138,5 +138,5 @@ def _server(settings: Settings, public: Public, watching: Watching) -> Server:
         ),
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
-        upgraded=lambda: Watch(watching),
+        upgraded=lambda: Watcher(watching),
     )

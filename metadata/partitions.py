@@ -4,7 +4,7 @@ from typing import Final
 
 from diem.links.acceptor import Reply
 from diem.links.internal import InternalConnection
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.protocol.assignment import encode
 from diem.protocol.codes import Close
 from metadata.directory import Directory
@@ -25,7 +25,7 @@ class Partitions:
         self._directory = directory
         self._text: bytes | None = None
         self._behind: dict[InternalConnection, bool] = {}
-        self._keeper = Keeper("watching proxy")
+        self._keeper = LinkMonitor("watching proxy")
         self._open = True
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ SILENT_AFTER: Final = 10.0
 """Seconds without an answer of Kafka after which the service says that it is not live; it answers all the same."""
 
 
-class Report:
+class MetadataReport:
     """What this process says of itself."""
 
     def __init__(

@@ -9,7 +9,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from diem.links.acceptor import Reply, ServerConnection
-from diem.process.limits import Allowance, ErrorWindow
+from diem.process.limits import ErrorWindow, MessageAllowance
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from metadata import locate
@@ -23,7 +23,7 @@ SLOW_AFTER: Final = 10.0
 """Seconds in which a watcher takes nothing of what waits for it, after which it is closed with 4002."""
 
 
-class Watch(ServerConnection):
+class Watcher(ServerConnection):
     """One watcher. It holds its question, and a mark of the last answer; what it has not taken is made anew."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Watch(ServerConnection):
         self._held = 0
         self._said = b""
         self._address: str | None = None
-        self._allowance: Allowance
+        self._allowance: MessageAllowance
         """Lent to who was let in, until it is gone."""
         self._errors = ErrorWindow()
         self._slot = -1

@@ -7,7 +7,7 @@ from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
 from diem.protocol.codes import Close
 from metadata.locate import Answers
-from metadata.watch import Watch
+from metadata.watch import Watcher
 
 
 class Watching:
@@ -20,8 +20,8 @@ class Watching:
         self.answers = answers
         self.gate = gate
         self.most = most
-        self.wheel: Wheel[Watch] = Wheel(_turn)
-        self.watches: set[Watch] = set()
+        self.wheel: Wheel[Watcher] = Wheel(_turn)
+        self.watches: set[Watcher] = set()
         self.refused: Counter[int] = Counter()
         self.free = held
         """Bytes that more questions may have."""
@@ -50,5 +50,5 @@ class Watching:
             watch.close(Close.RESTART, reason)
 
 
-def _turn(watch: Watch, *, due: bool) -> None:
+def _turn(watch: Watcher, *, due: bool) -> None:
     watch.turn(due=due)

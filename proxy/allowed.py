@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 _WITH_PORTS = re.compile(r"(?:\[([^]]+)\]|([^:]+))(?::(\d{1,5})(?:-(\d{1,5}))?)?")
 
 
-class Rule(NamedTuple):
+class AllowedNetwork(NamedTuple):
     """A network, and the ports there, both ends included."""
 
     network: IPv4Network | IPv6Network
@@ -17,7 +17,7 @@ class Rule(NamedTuple):
     high: int
 
 
-def parse_rule(text: str) -> Rule:
+def parse_rule(text: str) -> AllowedNetwork:
     """Read ``CIDR``, ``CIDR:port`` or ``CIDR:low-high``; IPv6 in brackets when ports follow.
 
     Raises:
@@ -29,7 +29,7 @@ def parse_rule(text: str) -> Rule:
     last = int(high) if high else (first if low else 65535)
     if not 0 <= first <= last <= 65535:
         raise ValueError(f"{text!r} has no ports from 0 to 65535")
-    return Rule(ip_network(cidr), first, last)
+    return AllowedNetwork(ip_network(cidr), first, last)
 
 
 class Allowed:

@@ -6,7 +6,7 @@ from diem.links import edge_samples
 from diem.process import metrics
 from diem.process.metrics import Sample
 from proxy.proxy import Proxy
-from proxy.shared import Shared
+from proxy.shared import SharedProxy
 
 
 def samples(proxy: Proxy) -> Iterable[Sample]:
@@ -14,7 +14,7 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
     hub, counts = proxy.edge.hub, proxy.edge.hub.state.counts
     yield from edge_samples.samples(proxy.edge)
     yield metrics.SUBSCRIPTIONS.sample(proxy.subscriptions())
-    if isinstance(proxy.service, Shared):
+    if isinstance(proxy.service, SharedProxy):
         yield metrics.ENDPOINTS.sample(len(hub.state.retained))
         yield metrics.UPDATES_RECEIVED.sample(counts.consumed)
         yield metrics.UPDATES_STALE.sample(counts.stale)

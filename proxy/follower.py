@@ -182,7 +182,7 @@ LEAVE_AFTER: Final = 5.0
 """Seconds, and up to as many more, for which a server is not live before its endpoints go where the snapshot says."""
 
 
-class Follower:
+class Relocator:
     """Keeps endpoints subscribed where the router says, at the new server before the old one is dropped."""
 
     def __init__(

@@ -26,7 +26,7 @@ class BadFrame(DiemError):
     """What a server of this protocol does not send: the link is closed."""
 
 
-class Run(NamedTuple):
+class FrameRun(NamedTuple):
     """Update frames that follow each other, whole: may be written to a client as they are."""
 
     data: bytes
@@ -39,13 +39,13 @@ class Text(NamedTuple):
     payload: bytes
 
 
-class Control(NamedTuple):
+class ControlFrame(NamedTuple):
     """A close, ping or pong, as the whole frame."""
 
     frame: bytes
 
 
-Piece = Run | Text | Control
+Piece = FrameRun | Text | ControlFrame
 
 
 class Splitter:
@@ -82,12 +82,12 @@ class Splitter:
                 at, count = after, count + 1
                 continue
             if count:
-                pieces.append(Run(data[start:at], count))
+                pieces.append(FrameRun(data[start:at], count))
             pieces.append(_other(data, at, body, after))
             start = at = after
             count = 0
         if count:
-            pieces.append(Run(data if at == end and not start else data[start:at], count))
+            pieces.append(FrameRun(data if at == end and not start else data[start:at], count))
         if at < end:
             self.tail = data[at:]
         return pieces
@@ -158,5 +158,5 @@ def _other(data: bytes, at: int, body: int, after: int) -> Piece:
     if first == _TEXT:
         return Text(data[body:after])
     if first in _CONTROL and body == at + 2:
-        return Control(data[at:after])
+        return ControlFrame(data[at:after])
     raise BadFrame(f"a frame that begins with {first:#04x}")

@@ -20,13 +20,13 @@ from diem.traffic.recording import recording
 from proxy import counters
 from proxy.allowed import Allowed
 from proxy.passthrough import Passthrough
-from proxy.proxy import Client, Proxy
+from proxy.proxy import Proxy, ProxyClientConnection
 from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.settings import Settings
-from proxy.shared import Shared
-from proxy.standing import Dialler, Standing
-from proxy.watch import Watch
+from proxy.shared import SharedProxy
+from proxy.standing import Dialler, UpstreamPool
+from proxy.watch import SnapshotClient
 
 LOOK_EVERY = 1.0
 SEND_BUFFER = 64 * 1024
@@ -40,11 +40,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     hub = Relay(limit=settings.subscriptions)
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     dialler = Dialler(key, settings.internal_sockets)
-    standing = Standing(dialler)
+    standing = UpstreamPool(dialler)
     router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
-    service: Shared | Passthrough
+    service: SharedProxy | Passthrough
     if settings.mode == "shared":
-        service = Shared(hub, router, standing, clock, later, limit=settings.subscriptions)
+        service = SharedProxy(hub, router, standing, clock, later, limit=settings.subscriptions)
     else:
         service = Passthrough(
             hub.accounts, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
@@ -52,12 +52,14 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     standing.receiver = service
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings), service)
     proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
-    watch = Watch(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
+    watch = SnapshotClient(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
-    public = Listener(bind(settings.host, settings.port), lambda: Client(edge, service.remind), send_buffer=SEND_BUFFER)
+    public = Listener(
+        bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service.remind), send_buffer=SEND_BUFFER
+    )
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

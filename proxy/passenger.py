@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from diem.fanout.frames import text_frame
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import messages
 from proxy import said
-from proxy.follower import Follower, Later
+from proxy.follower import Later, Relocator
 from proxy.frames import frames_of
 from proxy.requests import Leavings, Request, Requests
 from proxy.routing import Router
 from proxy.shared import follow_up
-from proxy.standing import Line
+from proxy.standing import UpstreamLink
 from proxy.telling import say_status
 from proxy.upstream import Receiver
 
@@ -52,12 +52,12 @@ class Passenger:
         self,
         client: EdgeConnection,
         *,
-        accounts: Accounts,
+        accounts: DeliveryStats,
         router: Router,
         clock: Clock,
         later: Later,
-        make_line: Callable[[str, Receiver, Session], Line],
-        drop_line: Callable[[Line], None],
+        make_line: Callable[[str, Receiver, Session], UpstreamLink],
+        drop_line: Callable[[UpstreamLink], None],
     ) -> None:
         self._client = client
         self._session = client.session
@@ -66,11 +66,11 @@ class Passenger:
         self._later = later
         self._make_line = make_line
         self._drop_line = drop_line
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, UpstreamLink] = {}
         self._wanted: dict[str, int] = {}
         self._leavings = Leavings(self._confirm)
         self._tidying = False
-        self.follower = Follower(router, self, self, later, clock.monotonic)
+        self.follower = Relocator(router, self, self, later, clock.monotonic)
         self.requests = Requests(self._answer, self.follower.suspect, later, together=0.0)
 
     @property
@@ -84,7 +84,7 @@ class Passenger:
         return self._wanted
 
     @property
-    def lines(self) -> Mapping[str, Line]:
+    def lines(self) -> Mapping[str, UpstreamLink]:
         """Server -> its line."""
         return self._lines
 
@@ -189,7 +189,7 @@ class Passenger:
         match message:
             case said.Unsubscribed():
                 self._leavings.confirmed(url, message.id)
-            case said.Resync():
+            case said.UpstreamResync():
                 for name in message.endpoints:
                     if name in self._wanted:
                         self._accounts.offered += 1

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.links.heartbeat import Wheel
 from diem.process.clock import Clock
@@ -14,7 +14,7 @@ from proxy.follower import Later
 from proxy.passenger import Passenger
 from proxy.requests import MAX_PENDING, Request
 from proxy.routing import Router
-from proxy.standing import ClientsLine, Dialler, Line
+from proxy.standing import ClientsLine, Dialler, UpstreamLink
 from proxy.telling import too_many
 from proxy.upstream import Receiver
 
@@ -29,7 +29,7 @@ class Passthrough:
 
     def __init__(
         self,
-        accounts: Accounts,
+        accounts: DeliveryStats,
         router: Router,
         dialler: Dialler,
         clock: Clock,
@@ -48,8 +48,8 @@ class Passthrough:
         self.passengers: dict[EdgeConnection, Passenger] = {}
         self.load: Counter[str] = Counter()
         """Server -> lines of clients."""
-        self.wheel: Wheel[Line] = Wheel(_turn)
-        self._slots: dict[Line, int] = {}
+        self.wheel: Wheel[UpstreamLink] = Wheel(_turn)
+        self._slots: dict[UpstreamLink, int] = {}
 
     # Service
 
@@ -150,14 +150,14 @@ class Passthrough:
         homes = {self._router.owner(name, used=used) for name in request.waiting if name not in passenger.follower}
         return len(homes - passenger.lines.keys() - {None})
 
-    def _make_line(self, url: str, receiver: Receiver, session: Session) -> Line:
+    def _make_line(self, url: str, receiver: Receiver, session: Session) -> UpstreamLink:
         line = ClientsLine(url, self._dialler, receiver, session, self._accounts)
         self._slots[line] = self.wheel.add(line)
         self.load[url] += 1
         line.start()
         return line
 
-    def _drop_line(self, line: Line) -> None:
+    def _drop_line(self, line: UpstreamLink) -> None:
         self.wheel.discard(line, self._slots.pop(line))
         self.load[line.url] -= 1
         if not self.load[line.url]:
@@ -170,7 +170,7 @@ class Passthrough:
         return len(self._slots)
 
 
-def _turn(line: Line, *, due: bool) -> None:
+def _turn(line: UpstreamLink, *, due: bool) -> None:
     """A ping every 25 s; but who is not read from cannot answer."""
     link = line.link
     if link is None or not link.transport.is_reading():

@@ -12,18 +12,18 @@ from diem.process.clock import Clock
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
 from diem.protocol.versions import iso
-from proxy.follower import Follower
+from proxy.follower import Relocator
 from proxy.passthrough import Passthrough
 from proxy.routing import Router
-from proxy.shared import Shared
-from proxy.standing import Standing
-from proxy.watch import Watch
+from proxy.shared import SharedProxy
+from proxy.standing import UpstreamPool
+from proxy.watch import SnapshotClient
 
 NOBODY_FOR: Final = 10.0
 """Seconds without any server after which clients are sent away: another proxy may reach some."""
 
 
-class Client(EdgeConnection):
+class ProxyClientConnection(EdgeConnection):
     """One client of a proxy."""
 
     __slots__ = ("_remind",)
@@ -47,9 +47,9 @@ class Proxy:
         *,
         edge: Edge,
         router: Router,
-        standing: Standing,
-        service: Shared | Passthrough,
-        watch: Callable[[], Watch],
+        standing: UpstreamPool,
+        service: SharedProxy | Passthrough,
+        watch: Callable[[], SnapshotClient],
         clock: Clock,
     ) -> None:
         self.edge = edge
@@ -111,9 +111,9 @@ class Proxy:
             return "the metadata service has not told yet who owns what"
         return None if self.edge.ready else "no server can be reached"
 
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[Relocator]:
         """All that follow: one, or one for each client."""
-        if isinstance(self.service, Shared):
+        if isinstance(self.service, SharedProxy):
             return [self.service.follower]
         return [passenger.follower for passenger in self.service.passengers.values()]
 
@@ -128,7 +128,7 @@ class Proxy:
             "servers": sorted(self._router.members),
             "servers_refused": self._router.refused,
             "servers_open": sorted(self.standing.open),
-            "upstreams": len(self.standing.open) + (0 if isinstance(self.service, Shared) else self.service.lines),
+            "upstreams": len(self.standing.open) + (0 if isinstance(self.service, SharedProxy) else self.service.lines),
             "clients": len(self.edge.connections),
             "subscriptions": self.subscriptions(),
             "endpoints": len({name for follower in followers for name in follower}),
@@ -137,6 +137,6 @@ class Proxy:
 
     def subscriptions(self) -> int:
         """Pairs of a client and an endpoint."""
-        if isinstance(self.service, Shared):
+        if isinstance(self.service, SharedProxy):
             return self.edge.hub.registry.entries
         return sum(len(passenger.wanted) for passenger in self.service.passengers.values())

@@ -14,7 +14,7 @@ class BadMessage(DiemError):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class UpstreamSubscribed:
     """The answer to request ``id``; ``elsewhere``: what was refused, with the URL of the owner where that is known."""
 
     id: int
@@ -30,7 +30,7 @@ class Unsubscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class UpstreamStatus:
     """Whether the server is current, as a whole or in these endpoints."""
 
     live: bool
@@ -46,7 +46,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Resync:
+class UpstreamResync:
     """Whoever looks at these endpoints must fetch them again."""
 
     endpoints: Sequence[str]
@@ -64,7 +64,7 @@ class Nothing:
     """A message that means nothing to a proxy, such as the ``welcome``."""
 
 
-Said = Subscribed | Unsubscribed | Status | Moved | Resync | Failed | Nothing
+Said = UpstreamSubscribed | Unsubscribed | UpstreamStatus | Moved | UpstreamResync | Failed | Nothing
 
 
 def parse(payload: bytes) -> Said:
@@ -86,12 +86,12 @@ def _parse(message: dict[str, Any]) -> Said:
 
 def _subscribed(message: dict[str, Any]) -> Said:
     elsewhere = {name: why.get("owner") for name, why in message.get("rejected", {}).items()}
-    return Subscribed(int(message["id"]), dict(message["endpoints"]), elsewhere)
+    return UpstreamSubscribed(int(message["id"]), dict(message["endpoints"]), elsewhere)
 
 
 def _status(message: dict[str, Any]) -> Said:
     endpoints = message.get("endpoints")
-    return Status(bool(message["live"]), None if endpoints is None else list(endpoints))
+    return UpstreamStatus(bool(message["live"]), None if endpoints is None else list(endpoints))
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Said]] = {
@@ -99,7 +99,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Said]] = {
     "unsubscribed": lambda message: Unsubscribed(int(message["id"])),
     "status": _status,
     "moved": lambda message: Moved(list(message["endpoints"]), message.get("owner")),
-    "resync": lambda message: Resync(list(message["endpoints"])),
+    "resync": lambda message: UpstreamResync(list(message["endpoints"])),
     "error": lambda message: Failed(int(message["id"])) if "id" in message else Nothing(),
 }
 

@@ -12,14 +12,14 @@ from diem.process.clock import Clock
 from diem.protocol import messages
 from proxy import said
 from proxy.checks import refusal
-from proxy.follower import Follower, Later, Servers
+from proxy.follower import Later, Relocator, Servers
 from proxy.relay import Relay
 from proxy.requests import MAX_PENDING, Request, Requests
 from proxy.routing import Router
 from proxy.telling import say_status, too_many
 
 
-class Shared:
+class SharedProxy:
     """Answers clients (a ``Service``), follows for all of them (an ``Audience``), hears servers (a ``Receiver``).
 
     An endpoint is followed, and its latest frame retained, while a client is subscribed to it or waits for it. A client
@@ -33,7 +33,7 @@ class Shared:
         self._clock = clock
         self._limit = limit
         self._clients: dict[Session, EdgeConnection] = {}
-        self.follower = Follower(router, servers, self, later, clock.monotonic)
+        self.follower = Relocator(router, servers, self, later, clock.monotonic)
         self.load = self.follower.used
         """Server -> endpoints asked for there."""
         self._requests = Requests(self._answer, self.follower.suspect, later)
@@ -172,7 +172,7 @@ class Shared:
 
     def heard(self, url: str, message: said.Said) -> None:
         """Whatever else a server says."""
-        if isinstance(message, said.Resync):
+        if isinstance(message, said.UpstreamResync):
             self._requests.resync(message.endpoints)
             self._hub.resync([name.encode() for name in message.endpoints])
         else:
@@ -183,14 +183,14 @@ class Shared:
         self.follower.lost(url)
 
 
-def follow_up(follower: Follower, url: str, message: said.Said) -> None:
+def follow_up(follower: Relocator, url: str, message: said.Said) -> None:
     """What a server's message means for what is followed."""
     match message:
-        case said.Subscribed():
+        case said.UpstreamSubscribed():
             follower.subscribed(url, message.id, message.versions)
             if message.elsewhere:
                 follower.refused(url, message.id, message.elsewhere)
-        case said.Status():
+        case said.UpstreamStatus():
             follower.status(url, message.endpoints, live=message.live)
         case said.Moved():
             follower.moved(url, message.endpoints, message.owner)

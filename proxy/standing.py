@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 import structlog
 from websockets.exceptions import InvalidHandshake
 
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import dial
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from proxy import said
@@ -32,10 +32,10 @@ class Dialler:
         self._key = key
         self._sockets = sockets
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self.lines: dict[Line, None] = {}
+        self.lines: dict[UpstreamLink, None] = {}
         """All lines that are kept up."""
 
-    async def link(self, line: "Line") -> None:
+    async def link(self, line: "UpstreamLink") -> None:
         """Dial once.
 
         Raises:
@@ -54,7 +54,7 @@ class Dialler:
             line.stop()
 
 
-class Line:
+class UpstreamLink:
     """Keeps one link up from :meth:`start` to :meth:`stop`."""
 
     __slots__ = ("__weakref__", "_attempt", "_dialler", "_since", "_task", "link", "receiver", "url")
@@ -138,12 +138,14 @@ class Line:
             wait = full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)
 
 
-class ClientsLine(Line):
+class ClientsLine(UpstreamLink):
     """Of one client."""
 
     __slots__ = ("_accounts", "_session")
 
-    def __init__(self, url: str, dialler: Dialler, receiver: Receiver, session: Session, accounts: Accounts) -> None:
+    def __init__(
+        self, url: str, dialler: Dialler, receiver: Receiver, session: Session, accounts: DeliveryStats
+    ) -> None:
         super().__init__(url, dialler, receiver)
         self._session = session
         self._accounts = accounts
@@ -153,15 +155,15 @@ class ClientsLine(Line):
         return ClientsOwn(self.url, authorization, self.receiver, self, session=self._session, accounts=self._accounts)
 
 
-class Standing:
+class UpstreamPool:
     """Links that are pinged every 2 s and given up after 5 s of silence. Passes on what they say to ``receiver``."""
 
     def __init__(self, dialler: Dialler) -> None:
         self._dialler = dialler
         self.receiver: Receiver
         """What takes what servers say; to be set before :meth:`keep`."""
-        self._keeper = Keeper("server")
-        self._lines: dict[str, Line] = {}
+        self._keeper = LinkMonitor("server")
+        self._lines: dict[str, UpstreamLink] = {}
         self._kept: dict[str, Upstream] = {}
         self._log = structlog.get_logger("proxy")
         self.on_changed: Callable[[], None] = lambda: None
@@ -180,7 +182,7 @@ class Standing:
             self._lines.pop(url).stop()
             self._forget(url)
         for url in wanted - self._lines.keys():
-            line = self._lines[url] = Line(url, self._dialler, self)
+            line = self._lines[url] = UpstreamLink(url, self._dialler, self)
             line.start()
 
     # Servers, of shared mode's follower

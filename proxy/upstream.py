@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from diem.errors import DiemError
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import ClientConnection
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from proxy import said
-from proxy.frames import SHORT, START, BadFrame, Control, Run, Splitter, short_run
+from proxy.frames import SHORT, START, BadFrame, ControlFrame, FrameRun, Splitter, short_run
 
 MAX_HEAD: Final = 16 * 1024
 """Bytes of the answer to the opening handshake."""
@@ -108,9 +108,9 @@ class Upstream(ClientConnection):
     def _split(self, data: bytes) -> None:
         try:
             for piece in self._splitter.feed(data):
-                if isinstance(piece, Run):
+                if isinstance(piece, FrameRun):
                     self._receiver.updates(self.url, piece.data, piece.frames)
-                elif isinstance(piece, Control):
+                elif isinstance(piece, ControlFrame):
                     super().data_received(piece.frame)
                 else:
                     self._receiver.heard(self.url, said.parse(piece.payload))
@@ -156,7 +156,7 @@ class ClientsOwn(Upstream):
     __slots__ = ("_accounts", "_session")
 
     def __init__(
-        self, url: str, authorization: str, receiver: Receiver, ends: Ends, *, session: Session, accounts: Accounts
+        self, url: str, authorization: str, receiver: Receiver, ends: Ends, *, session: Session, accounts: DeliveryStats
     ) -> None:
         super().__init__(url, authorization, receiver, ends)
         self._session = session

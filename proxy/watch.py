@@ -11,7 +11,7 @@ import structlog
 from websockets.exceptions import InvalidHandshake
 
 from diem.links.dialer import ClientConnection, dial
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
@@ -61,7 +61,7 @@ class WatchLink(ClientConnection):
         self.lost.set()
 
 
-class Watch:
+class SnapshotClient:
     """Keeps one link to one of ``urls``; a link that is silent for 5 s is given up, and the next one is tried."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Watch:
         self._sockets = sockets
         self._key = key
         self._take = take
-        self._keeper = Keeper("metadata service")
+        self._keeper = LinkMonitor("metadata service")
         self._log = structlog.get_logger("proxy")
         self.connected = False
 

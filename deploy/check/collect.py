@@ -21,7 +21,7 @@ CONNECT_WITHIN_S: Final = 8.0
 ANSWER_WITHIN_S: Final = 5.0
 
 
-class Plans(NamedTuple):
+class CheckInput(NamedTuple):
     """What the cluster is judged for: lost brokers, cluster sizes, and the brokers that a `diem up` started."""
 
     tolerate: int
@@ -29,7 +29,7 @@ class Plans(NamedTuple):
     started: frozenset[int]
 
 
-async def collect(options: KafkaOptions, plans: Plans) -> Facts:
+async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
     """Ask a cluster for everything that the rules look at; what may not be seen is left out.
 
     Raises:

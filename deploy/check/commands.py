@@ -39,16 +39,16 @@ def check(
     """Judge a running Kafka cluster and our settings by the thesis' guidelines (exit code 1: faults)."""
     _need_client()
     from deploy.check import report  # noqa: PLC0415  # see above
-    from deploy.check.collect import Plans, collect  # noqa: PLC0415
-    from deploy.check.rule import Verdict, audit  # noqa: PLC0415
+    from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
+    from deploy.check.rule import Severity, audit  # noqa: PLC0415
     from deploy.check.rules import TABLE  # noqa: PLC0415
 
     cluster, sizes = found(StateDir(state_dir), kafka), _sizes(planned)
-    worst = Verdict.OK
+    worst = Severity.OK
 
     async def judge() -> None:
         nonlocal worst
-        facts = await collect(cluster.options, Plans(tolerate, sizes, cluster.started))
+        facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started))
         findings = audit(facts, TABLE)
         worst = report.verdict(findings)
         if as_json:
@@ -59,7 +59,7 @@ def check(
             console.print(part)
 
     code = _quietly(judge)
-    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and worst is Verdict.FAULT else code
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and worst is Severity.FAULT else code
 
 
 def topics(

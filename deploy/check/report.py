@@ -12,17 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.check.facts import Facts, amount
-from deploy.check.rule import Finding, Verdict
+from deploy.check.rule import Finding, Severity
 
-_STYLES: Final = {Verdict.FAULT: "bold red", Verdict.WARNING: "yellow", Verdict.OK: "green"}
+_STYLES: Final = {Severity.FAULT: "bold red", Severity.WARNING: "yellow", Severity.OK: "green"}
 _INDENT: Final = 4
 _NAME: Final = 21
 """Columns of the longest rule's name and a gap."""
 
 
-def verdict(findings: Sequence[Finding]) -> Verdict:
+def verdict(findings: Sequence[Finding]) -> Severity:
     """Return the worst verdict."""
-    return next((each for each in Verdict if any(f.judgement.verdict is each for f in findings)), Verdict.OK)
+    return next((each for each in Severity if any(f.judgement.verdict is each for f in findings)), Severity.OK)
 
 
 def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def rendered(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[
     """Yield what a console of `width` columns prints: faults and warnings in full, the rest in a line each."""
     lost = "no lost broker" if facts.tolerate == 0 else amount(facts.tolerate, "lost broker")
     yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, judged for {lost}")
-    for each in Verdict:
+    for each in Severity:
         chosen = [finding for finding in findings if finding.judgement.verdict is each]
         if not chosen:
             continue
@@ -63,11 +63,11 @@ def rendered(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[
         for group, members in groupby(chosen, key=lambda finding: finding.group):
             yield Text(f"  {group}", style="bold")
             for finding in members:
-                yield from _row(finding) if each is Verdict.OK else _in_full(finding, width)
+                yield from _row(finding) if each is Severity.OK else _in_full(finding, width)
 
 
-def _heading(each: Verdict, number: int) -> str:
-    return f"{number} in order" if each is Verdict.OK else amount(number, str(each))
+def _heading(each: Severity, number: int) -> str:
+    return f"{number} in order" if each is Severity.OK else amount(number, str(each))
 
 
 def _row(finding: Finding) -> Iterator[RenderableType]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from deploy.check.facts import Facts, NotVisible, TopicMissing
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How bad it is; the order is that of the report. Any fault makes `diem check` fail."""
 
     FAULT = "fault"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 class Judgement:
     """What a rule says: what is there, and what to change, in words and as `commands` for a shell."""
 
-    verdict: Verdict
+    verdict: Severity
     found: str
     change: str = ""
     commands: tuple[str, ...] = ()
@@ -50,17 +50,17 @@ Table = Iterable[tuple[str, Iterable[Rule]]]
 
 def ok(found: str) -> Judgement:
     """Nothing to change."""
-    return Judgement(Verdict.OK, found)
+    return Judgement(Severity.OK, found)
 
 
 def warning(found: str, change: str, *commands: str) -> Judgement:
     """Something that works and could be better, or that cannot be seen."""
-    return Judgement(Verdict.WARNING, found, change, commands)
+    return Judgement(Severity.WARNING, found, change, commands)
 
 
 def fault(found: str, change: str, *commands: str) -> Judgement:
     """Something that breaks a promise, now or when something fails."""
-    return Judgement(Verdict.FAULT, found, change, commands)
+    return Judgement(Severity.FAULT, found, change, commands)
 
 
 def audit(facts: Facts, table: Table) -> list[Finding]:

@@ -9,7 +9,7 @@ from deploy.check.rule import Judgement, Rule, fault, ok, warning
 _EVERYONE: Final = "allow.everyone.if.no.acl.found"
 
 
-class Listener(NamedTuple):
+class BrokerListener(NamedTuple):
     """One listener of a broker: its name, where it binds, and the protocol that is spoken there."""
 
     name: str
@@ -17,7 +17,7 @@ class Listener(NamedTuple):
     protocol: str
 
 
-def listeners_of(facts: Facts) -> set[Listener]:
+def listeners_of(facts: Facts) -> set[BrokerListener]:
     """Return the listeners of all brokers, those of controllers with them. Raises `NotVisible`."""
     bound, protocols = facts.of_brokers("listeners"), facts.of_brokers("listener.security.protocol.map")
     found = set()
@@ -25,7 +25,7 @@ def listeners_of(facts: Facts) -> set[Listener]:
         named = dict(pair.split(":", 1) for pair in protocols[number].split(",") if ":" in pair)
         for listener in filter(None, text.split(",")):
             name, _, address = listener.strip().partition("://")
-            found.add(Listener(name, address.rpartition(":")[0].strip("[]"), named.get(name, name)))
+            found.add(BrokerListener(name, address.rpartition(":")[0].strip("[]"), named.get(name, name)))
     return found
 
 

@@ -12,8 +12,8 @@ from deploy.cli.options import StateDirOption, attended
 from deploy.plans import shown
 from deploy.plans.asked import KeyOption, MetadataOption, done, reached
 from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back
-from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, Way
-from deploy.plans.service import Status
+from deploy.plans.follow import APPLYING, ROLLING_BACK, PlanFollower, Way
+from deploy.plans.service import PlanStatus
 from deploy.plans.shown import telling
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
@@ -46,7 +46,7 @@ def apply_command(
     state, console = StateDir(state_dir), plain_console()
     file = read_plan(Path(plan)) if plan is not None and is_file(plan) else None
 
-    async def look() -> tuple[Status, dict[str, Any]]:
+    async def look() -> tuple[PlanStatus, dict[str, Any]]:
         _, service = await reached(state, metadata, key_file)
         found = await (handed_over(service, *file) if file is not None else to_apply(service, plan))
         return found, await service.report(found.id) if found.state == "ready" else {}
@@ -80,7 +80,7 @@ def rollback_command(
     log.configure("error", "console")
     state, console = StateDir(state_dir), plain_console()
 
-    async def look() -> Status:
+    async def look() -> PlanStatus:
         return await to_take_back((await reached(state, metadata, key_file))[1], plan)
 
     found = done(look)
@@ -103,7 +103,7 @@ def plans_command(
     """List the plans that were submitted, and how far each is."""
     log.configure("error", "console")
 
-    async def look() -> list[Status]:
+    async def look() -> list[PlanStatus]:
         return await (await reached(StateDir(state_dir), metadata, key_file))[1].plans()
 
     found = done(look)
@@ -116,7 +116,7 @@ def plans_command(
     return lifecycle.EXIT_OK
 
 
-def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: Status, way: Way) -> int:
+def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: PlanStatus, way: Way) -> int:
     console, clock = plain_console(), SystemClock()
 
     async def follow() -> None:
@@ -127,7 +127,7 @@ def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found:
             if found.state not in way.doing:
                 begun = await (service.apply if way is APPLYING else service.rollback)(found.id)
             with telling(console) as tell:
-                ended = await Follower(service, way, tell, clock).follow(begun)
+                ended = await PlanFollower(service, way, tell, clock).follow(begun)
         except asyncio.CancelledError:
             console.print(
                 f"{found.id} goes on without this command: `diem {way.command} {found.id}` shows how far it is",

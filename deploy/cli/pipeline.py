@@ -71,12 +71,12 @@ def run_command(
         raise typer.BadParameter(f"--memory is such as 512m or 4g, not {memory}")
     if name is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
         raise typer.BadParameter("--name has letters, digits, '.', '_' and '-'")
-    wanted = None if follow or not statistics else pipeline.Wanted(_window(window, begin, end), name)
+    wanted = None if follow or not statistics else pipeline.WindowOptions(_window(window, begin, end), name)
     state = StateDir(state_dir)
     chosen = _source(source, state, folder, kafka)
     # What is read of a topic stays there.
     remove = isinstance(chosen, FileSource) and (not keep if keep is not None else folder is None)
-    reading = None if chosen is None else pipeline.Reading(chosen, remove, every if follow else None)
+    reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None)
     try:
         pipeline.run(pipeline.warehouse(state.path), reading, wanted, Terminal(), memory=memory, cores=cores)
     except NoTraffic as error:

@@ -7,9 +7,18 @@ from typing import Annotated
 import typer
 
 from deploy.cli.options import EXIT_NOTHING, StateDirOption
-from deploy.plans.asked import Asked, KeyOption, MetadataOption, done, numbers_of_servers, reached, share, window_of
+from deploy.plans.asked import (
+    KeyOption,
+    MetadataOption,
+    PlanRequest,
+    done,
+    numbers_of_servers,
+    reached,
+    share,
+    window_of,
+)
 from deploy.plans.recorded import NoTrafficToPlan
-from deploy.plans.service import Status
+from deploy.plans.service import PlanStatus
 from deploy.plans.system import System, must_rest
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
@@ -63,7 +72,7 @@ def plan_command(
     state = StateDir(state_dir)
     if movement is not None and partitions is not None:
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
-    asked = Asked(
+    asked = PlanRequest(
         traffic=traffic or state.path / "traffic",
         window=window_of(window, begin, end),
         spark=spark,
@@ -104,5 +113,5 @@ def plan_command(
     return lifecycle.EXIT_OK
 
 
-async def _submit(state: StateDir, metadata: str | None, key_file: Path | None, plan: bytes) -> Status:
+async def _submit(state: StateDir, metadata: str | None, key_file: Path | None, plan: bytes) -> PlanStatus:
     return await (await reached(state, metadata, key_file))[1].submit(plan)

@@ -139,12 +139,12 @@ def _endpoints(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaOptions:
+def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
     """What was said of Kafka, checked. Raises `BadSettings`."""
     chosen = kafka_settings(given)
-    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaOptions.NAMES}
+    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.NAMES}
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
-    return plan.KafkaOptions(brokers=brokers, **{**named, **paths})
+    return plan.KafkaTopology(brokers=brokers, **{**named, **paths})
 
 
 def _up(
@@ -168,7 +168,7 @@ def _up(
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Every stage may take its time; the life cycle itself only guards against a supervisor that hangs.
-        life = Lifecycle(drain_seconds=(len(plan.Stage) + 1) * stage_seconds(options))
+        life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deploy.kafka import brokers
-from deploy.kafka.program import Program, prepare
+from deploy.kafka.program import KafkaProgram, prepare
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 
@@ -35,7 +35,7 @@ def main() -> int:
     return 0
 
 
-async def _run(directory: Path, count: int, program: Program) -> None:
+async def _run(directory: Path, count: int, program: KafkaProgram) -> None:
     from deploy.kafka.cluster import LocalCluster  # noqa: PLC0415  # its client is not needed to prepare
 
     # It warns of every broker that does not answer yet.

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
-from deploy.kafka.program import Program, prepare
+from deploy.kafka.program import KafkaProgram, prepare
 from deploy.ports import OWN_RANGE
 from diem.errors import DiemError
 from diem.kafka.client import connected
@@ -52,7 +52,7 @@ class LocalCluster:
     ends. Each broker's output is in `directory`/kafka-N/broker.log.
     """
 
-    def __init__(self, directory: Path, brokers: int = 1, *, prepare: Callable[[], Program] = prepare) -> None:
+    def __init__(self, directory: Path, brokers: int = 1, *, prepare: Callable[[], KafkaProgram] = prepare) -> None:
         self.directory = directory
         self.brokers = brokers
         self._prepare = prepare

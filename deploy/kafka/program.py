@@ -7,7 +7,7 @@ from deploy.kafka import archive, brokers, jars, java
 from deploy.kafka.brokers import BrokerPlan
 
 
-class Program(NamedTuple):
+class KafkaProgram(NamedTuple):
     """What brokers are run with."""
 
     java: Path
@@ -19,7 +19,7 @@ class Program(NamedTuple):
         return brokers.argv(self.java, self.jars, plan, self.archive)
 
 
-def prepare(progress: jars.Progress = lambda _there, _total: None) -> Program:
+def prepare(progress: jars.Progress = lambda _there, _total: None) -> KafkaProgram:
     """Find Java, download the jars and make the archive of classes, each only once; blocks, the first time for 15 s.
 
     Raises:
@@ -28,4 +28,4 @@ def prepare(progress: jars.Progress = lambda _there, _total: None) -> Program:
     """
     command = java.find()
     class_path = jars.prepare(progress)
-    return Program(command, class_path, archive.prepare(command, class_path))
+    return KafkaProgram(command, class_path, archive.prepare(command, class_path))

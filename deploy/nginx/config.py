@@ -29,7 +29,7 @@ Content = tuple[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NginxPlan:
     """What is rendered. `slots` are the ports of all servers that may ever run, `directory` is nginx's own.
 
     `per_address` limits the WebSocket connections of one address, `connects_per_s` how quickly it may open them (with
@@ -46,7 +46,7 @@ class Plan:
     open_files: int = 1024
 
 
-def render(plan: Plan) -> str:
+def render(plan: NginxPlan) -> str:
     """Return the whole configuration file. Nothing is read from or written to the machine."""
     return f"{_top(plan)!r}\n".lstrip("\n")
 
@@ -56,7 +56,7 @@ def connections(open_files: int) -> int:
     return max(64, min(open_files - RESERVED_FILES, MAX_CONNECTIONS))
 
 
-def _top(plan: Plan) -> Any:  # noqa: ANN401  # the library has no types
+def _top(plan: NginxPlan) -> Any:  # noqa: ANN401  # the library has no types
     return Config(
         *_options(
             ("daemon", "off"),
@@ -72,7 +72,7 @@ def _top(plan: Plan) -> Any:  # noqa: ANN401  # the library has no types
     )
 
 
-def _http(plan: Plan) -> Any:  # noqa: ANN401
+def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
     return _block(
         "http",
         ("access_log", "off"),
@@ -114,7 +114,7 @@ def _temporary_paths(directory: Path) -> list[Content]:
     return [(f"{kind}_temp_path", _quoted(directory / name)) for kind, name in kinds.items()]
 
 
-def _server(plan: Plan) -> Any:  # noqa: ANN401
+def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
     return _block(
         "server",
         ("listen", f"{HOST}:{plan.port}"),
@@ -136,7 +136,7 @@ def _server(plan: Plan) -> Any:  # noqa: ANN401
     )
 
 
-def _websocket(plan: Plan) -> Any:  # noqa: ANN401
+def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
     return _block(
         "location = /ws",
         ("limit_conn", f"clients {plan.per_address}"),

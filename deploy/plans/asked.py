@@ -49,7 +49,7 @@ _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """What a plan is to be made from and for; None leaves it to what is found."""
 
     traffic: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deploy.found import ServiceRefused
 from deploy.plans.follow import APPLYING, ROLLING_BACK
-from deploy.plans.service import MetadataService, Status
+from deploy.plans.service import MetadataService, PlanStatus
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from metadata.plans.plan import BadPlan, decode
@@ -19,7 +19,7 @@ class NoPlan(DiemError):
 class PlanOutdated(DiemError):
     """The map has changed since the plan was made."""
 
-    plan: Status
+    plan: PlanStatus
 
     def __str__(self) -> str:
         """Return the text."""
@@ -56,7 +56,7 @@ def read_plan(file: Path) -> tuple[str, bytes]:
         raise BadPlanFile(file, str(error)) from error
 
 
-async def handed_over(service: MetadataService, name: str, content: bytes) -> Status:
+async def handed_over(service: MetadataService, name: str, content: bytes) -> PlanStatus:
     """Return the plan of that name and content, which is submitted if the service does not have it.
 
     Raises:
@@ -71,7 +71,7 @@ async def handed_over(service: MetadataService, name: str, content: bytes) -> St
     return await service.submit(content)
 
 
-async def to_apply(service: MetadataService, name: str | None) -> Status:
+async def to_apply(service: MetadataService, name: str | None) -> PlanStatus:
     """Return the plan of that name; else the one that is on its way, else the latest that may be applied.
 
     Raises:
@@ -91,7 +91,7 @@ async def to_apply(service: MetadataService, name: str | None) -> Status:
     raise NoPlan("there is no plan that fits the map as it is: `diem plan` makes one")
 
 
-async def to_take_back(service: MetadataService, name: str | None) -> Status:
+async def to_take_back(service: MetadataService, name: str | None) -> PlanStatus:
     """Return the plan of that name, else the one that was applied last, or is on its way.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from deploy.plans.service import MetadataService, MetadataUnavailable, Status
+from deploy.plans.service import MetadataService, MetadataUnavailable, PlanStatus
 from diem.errors import DiemError
 from diem.process.clock import Clock
 
@@ -35,7 +35,7 @@ ROLLING_BACK: Final = Way("rollback", frozenset({"rolling_back"}), "rolled_back"
 class PlanSuperseded(DiemError):
     """Somebody else did something else meanwhile."""
 
-    plan: Status
+    plan: PlanStatus
 
     def __str__(self) -> str:
         """Return the text."""
@@ -43,7 +43,7 @@ class PlanSuperseded(DiemError):
         return f"somebody did something else meanwhile: {self.plan.id} is {now} at epoch {self.plan.epoch}"
 
 
-class Follower:
+class PlanFollower:
     """Looks at one plan every `EVERY_S`."""
 
     def __init__(self, service: MetadataService, way: Way, tell: Tell, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Follower:
         self._clock = clock
         self._since = self._heard = clock.monotonic()
 
-    async def follow(self, begun: Status) -> Status:
+    async def follow(self, begun: PlanStatus) -> PlanStatus:
         """Return how it ended; `begun` is what the service said when it began.
 
         Raises:
@@ -61,13 +61,13 @@ class Follower:
             MetadataUnavailable: the service has not answered for too long; it goes on when the service is back.
             ServiceRefused: the service does not know the plan.
         """
-        plan: Status | None = begun
+        plan: PlanStatus | None = begun
         while plan is None or not self._is_over(plan, begun.epoch or 0):
             await asyncio.sleep(EVERY_S)
             plan = await self._look(begun.id)
         return plan
 
-    async def _look(self, name: str) -> Status | None:
+    async def _look(self, name: str) -> PlanStatus | None:
         try:
             plan = await self._service.plan(name)
         except MetadataUnavailable as error:
@@ -81,7 +81,7 @@ class Follower:
         self._heard = self._clock.monotonic()
         return plan
 
-    def _is_over(self, plan: Status, epoch: int) -> bool:
+    def _is_over(self, plan: PlanStatus, epoch: int) -> bool:
         if plan.state == self._way.done:
             return True
         if plan.state in self._way.doing:
@@ -93,7 +93,7 @@ class Follower:
         return False
 
 
-def _words(plan: Status) -> str:
+def _words(plan: PlanStatus) -> str:
     endpoints = f"{plan.moves:,} endpoint{'' if plan.moves == 1 else 's'}"
     waits = f"; waits for {plan.waiting_for}" if plan.waiting_for else ""
     back = "back: " if plan.state == "rolling_back" else ""

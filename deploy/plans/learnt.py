@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.recorded import NoTrafficToPlan, read_recorded
 from deploy.terminal import Terminal
 from diem.process.faults import ConfigurationError
@@ -56,7 +56,7 @@ def need_planner() -> None:
         raise NoPlanner(" and ".join(missing))
 
 
-def learn(asked: Asked, terminal: Terminal) -> Learnt:
+def learn(asked: PlanRequest, terminal: Terminal) -> Learnt:
     """Read traffic: the folder that was named, or what there is in a state directory's `traffic`.
 
     The latest statistics when no window is named; those of a window by Spark; else the files that no pipeline has read.
@@ -83,7 +83,7 @@ def learn(asked: Asked, terminal: Terminal) -> Learnt:
 def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) -> Path:
     from deploy import pipeline  # noqa: PLC0415  # it takes long to import
 
-    wanted = pipeline.Wanted(window, None)
+    wanted = pipeline.WindowOptions(window, None)
     found = pipeline.run(warehouse, None, wanted, terminal, memory="1g", cores=2)
     if found is None:
         raise AssertionError("statistics were wanted")

@@ -28,7 +28,7 @@ class Ran(NamedTuple):
     err: str
 
 
-class Run(Protocol):
+class CommandRunner(Protocol):
     """Runs a command of `diem` to its end."""
 
     async def __call__(self, *arguments: str) -> Ran:
@@ -71,7 +71,7 @@ class Policy:
     dry_run: bool = False
 
 
-async def decide(run: Run, policy: Policy) -> Decision:
+async def decide(run: CommandRunner, policy: Policy) -> Decision:
     """Go through one round. What fails is a decision, too: the next round tries again."""
     try:
         if policy.pipeline is not None:
@@ -103,7 +103,7 @@ def is_old(window: Mapping[str, str], now: datetime) -> bool:
     return now - end > max(end - start, SOON)
 
 
-async def _step(run: Run, *arguments: str) -> str:
+async def _step(run: CommandRunner, *arguments: str) -> str:
     ran = await run(*arguments)
     if ran.code != 0:
         # A command says in its last line why it ends.

@@ -10,7 +10,7 @@ import typer
 
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.learnt import Learnt
 from deploy.plans.system import SHARED, System
 from diem.errors import DiemError
@@ -23,8 +23,8 @@ from metadata.placement.blocks import Parts
 from metadata.placement.bounds import Infeasible
 from metadata.placement.instance import Instance
 from metadata.placement.objective import total_cost
-from metadata.placement.options import Options
-from metadata.placement.planner import Outcome, plan
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import PlanResult, plan
 from metadata.plans.plan import Plan
 
 NAMED: Final = 10
@@ -56,7 +56,7 @@ class Made:
     why: str
 
 
-def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
+def make(learnt: Learnt, asked: PlanRequest, system: System, now: Snapshot) -> Made:
     """Make the plan that was asked for. Takes from a second to minutes.
 
     Raises:
@@ -73,7 +73,7 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
     partitions = partitions_of(now)
     if asked.partitions is not None and asked.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
-    options = Options(
+    options = PlanOptions(
         servers=servers,
         seed=asked.seed,
         partitions=asked.partitions,
@@ -108,7 +108,7 @@ def make(learnt: Learnt, asked: Asked, system: System, now: Snapshot) -> Made:
     return Made(made, pays, why)
 
 
-def _planned(learnt: Learnt, options: Options, costs: Costs, current: Parts) -> Outcome:
+def _planned(learnt: Learnt, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
     """Return the same outcome, wherever the subscription sets are."""
     if learnt.for_spark is None:
         return plan(learnt.instance, options, costs, current)
@@ -134,7 +134,7 @@ def homes_of(now: Snapshot, instance: Instance) -> Parts:
     return np.array([now.map.home(name.encode()) for name in instance.endpoints], np.int32)
 
 
-def judged(outcome: Outcome, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
+def judged(outcome: PlanResult, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
     """Return whether a plan pays in the mode that runs, and why.
 
     The planner values connections from each client to each of its servers. A shared proxy has one to each server
@@ -153,7 +153,7 @@ def _uneven(report: Mapping[str, Any], name: str) -> float:
     return max(float(figures[name]["max_over_mean_load"]) for figures in report["servers"].values())
 
 
-def _reported(instance: Instance, outcome: Outcome, current: Parts, costs: Costs, system: System) -> dict[str, Any]:
+def _reported(instance: Instance, outcome: PlanResult, current: Parts, costs: Costs, system: System) -> dict[str, Any]:
     """Return the planner's report with what it means for people: numbers of endpoints, their names, CPU time."""
     report, hot = dict(outcome.report), outcome.placement == HOT
     value = _value(instance, costs, system, {"current": current == HOT, "plan": hot})

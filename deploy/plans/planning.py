@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from deploy.plans import shown
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.learnt import Learnt, learn, need_planner
 from deploy.plans.system import System
 from deploy.terminal import Terminal
@@ -34,7 +34,7 @@ class PlanFileUnwritable(ConfigurationError):
 class Planning:
     """One `diem plan`, in this order: `learn`, `make`, `write`, `say` or `as_json`."""
 
-    def __init__(self, asked: Asked, terminal: Terminal, console: Console) -> None:
+    def __init__(self, asked: PlanRequest, terminal: Terminal, console: Console) -> None:
         need_planner()
         self._asked = asked
         self._terminal = terminal

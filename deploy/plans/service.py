@@ -30,7 +30,7 @@ class MetadataUnavailable(DiemError):
         return f"{WHO} does not answer: {self.reason}"
 
 
-class Status(NamedTuple):
+class PlanStatus(NamedTuple):
     """How far a plan is."""
 
     id: str
@@ -50,7 +50,7 @@ class Status(NamedTuple):
     """When the service saw this phase begin; None where it did not."""
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> "Status":
+    def of(cls, body: dict[str, Any]) -> "PlanStatus":
         """From JSON; what is not known here is passed over."""
         return cls(**{name: value for name, value in body.items() if name in cls._fields})
 
@@ -76,34 +76,34 @@ class MetadataService:
         except BadSnapshot as error:
             raise MetadataUnavailable(str(error)) from error
 
-    async def plans(self) -> list[Status]:
+    async def plans(self) -> list[PlanStatus]:
         """Return all plans, the latest last. Raises `MetadataUnavailable`."""
-        return [Status.of(each) for each in (await self._json("GET", "/v1/plans"))["plans"]]
+        return [PlanStatus.of(each) for each in (await self._json("GET", "/v1/plans"))["plans"]]
 
-    async def plan(self, name: str) -> Status:
+    async def plan(self, name: str) -> PlanStatus:
         """Return how far a plan is. Raises `MetadataUnavailable`, `ServiceRefused` (404: there is none)."""
-        return Status.of(await self._json("GET", f"/v1/plans/{name}"))
+        return PlanStatus.of(await self._json("GET", f"/v1/plans/{name}"))
 
     async def report(self, name: str) -> dict[str, Any]:
         """Return what a plan promised. Raises `MetadataUnavailable`, `ServiceRefused`."""
         return await self._json("GET", f"/v1/plans/{name}/report")
 
-    async def submit(self, plan: bytes) -> Status:
+    async def submit(self, plan: bytes) -> PlanStatus:
         """Have a plan kept.
 
         Raises:
             MetadataUnavailable: nobody answers.
             ServiceRefused: 409, the map has another epoch; 422, it is no plan.
         """
-        return Status.of(await self._json("POST", "/v1/plans", plan))
+        return PlanStatus.of(await self._json("POST", "/v1/plans", plan))
 
-    async def apply(self, name: str) -> Status:
+    async def apply(self, name: str) -> PlanStatus:
         """Begin to apply a plan. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
-        return Status.of(await self._json("POST", f"/v1/plans/{name}/apply"))
+        return PlanStatus.of(await self._json("POST", f"/v1/plans/{name}/apply"))
 
-    async def rollback(self, name: str) -> Status:
+    async def rollback(self, name: str) -> PlanStatus:
         """Begin to take a plan back. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
-        return Status.of(await self._json("POST", f"/v1/plans/{name}/rollback"))
+        return PlanStatus.of(await self._json("POST", f"/v1/plans/{name}/rollback"))
 
     async def _json(self, method: str, path: str, content: bytes | None = None) -> dict[str, Any]:
         reply = await self._request(method, path, content)

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.plans.service import Status
+from deploy.plans.service import PlanStatus
 from deploy.topology import Mode, ProxyMode
 
 
@@ -133,7 +133,7 @@ def _above(figures: Mapping[str, Any]) -> str:
     )
 
 
-def plans_table(plans: Iterable[Status]) -> Table:
+def plans_table(plans: Iterable[PlanStatus]) -> Table:
     """Render the plans that there are, the latest last."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("plan", "state", "endpoints", "partitions", "for epoch", "created"):
@@ -146,7 +146,7 @@ def plans_table(plans: Iterable[Status]) -> Table:
     return made
 
 
-def state(plan: Status) -> str:
+def state(plan: PlanStatus) -> str:
     """Return the state of a plan, as people say it."""
     return "outdated" if plan.is_outdated else plan.state.replace("_", " ")
 

@@ -1,8 +1,8 @@
 """Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7)."""
 
 from deploy.topology.compose import Programs, compose, overridden
-from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Stage, Topology
-from deploy.topology.options import BadTopology, KafkaOptions, Mode, Options, ProxyMode, Traffic
+from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
+from deploy.topology.options import BadTopology, KafkaTopology, Mode, Options, ProxyMode, Traffic
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
 from deploy.topology.settings import check_settings, parse_settings
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
@@ -11,7 +11,7 @@ __all__ = [
     "HOST",
     "MAX_SERVERS",
     "BadTopology",
-    "KafkaOptions",
+    "KafkaTopology",
     "Mode",
     "Options",
     "Planned",
@@ -21,7 +21,7 @@ __all__ = [
     "Readiness",
     "Sizes",
     "Slot",
-    "Stage",
+    "StopStage",
     "Topology",
     "Traffic",
     "assign_ports",

@@ -13,7 +13,7 @@ SCALED: Final = frozenset({"bridge", "websocket", "composite"})
 """The processes whose number `diem scale` changes."""
 
 
-class Stage(IntEnum):
+class StopStage(IntEnum):
     """The order of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
 
     KAFKA = 0
@@ -44,7 +44,7 @@ class Slot(NamedTuple):
     name: str
     process: str
     number: int
-    stage: Stage
+    stage: StopStage
     public: int | None
     internal: int | None
     clone: int = 1
@@ -68,7 +68,7 @@ class Planned:
     name: str
     process: str
     number: int
-    stage: Stage
+    stage: StopStage
     argv: tuple[str, ...]
     env: Mapping[str, str]
     ports: Ports

@@ -62,7 +62,7 @@ class BadTopology(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaOptions:
+class KafkaTopology:
     """Which Kafka is used: `brokers` of our own, or those that `bootstrap_servers` names. Paths are absolute."""
 
     NAMES: ClassVar[tuple[str, ...]] = (
@@ -123,7 +123,7 @@ class Options:
     clients_per_address: int | None = None
     traffic: Traffic | None = None
     """None = in Kafka in the modes that use it, else in files."""
-    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    kafka: KafkaTopology = field(default_factory=KafkaTopology)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Variables for one process each, by its name; they win over what the plan gives it."""
 

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from deploy.topology.model import Slot, Stage
+from deploy.topology.model import Slot, StopStage
 from deploy.topology.options import BadTopology, Mode, Options, Traffic
 
 MAX_SERVERS: Final = 64
@@ -75,23 +75,23 @@ def sizes(
 def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     """Return every process that the mode may ever run, with documented ports, in the order in which they are shown."""
     brokers = range(1, wanted.brokers + 1)
-    found = [Slot(f"kafka-{n}", "kafka", n, Stage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
-    found.append(Slot("data", "data", 0, Stage.DATA, 8080, 9080))
+    found = [Slot(f"kafka-{n}", "kafka", n, StopStage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
+    found.append(Slot("data", "data", 0, StopStage.DATA, 8080, 9080))
     if mode is Mode.X_BROADCAST:
-        found.append(Slot("broadcast", "broadcast", 0, Stage.BROADCAST, None, 9300))
+        found.append(Slot("broadcast", "broadcast", 0, StopStage.BROADCAST, None, 9300))
     if mode in {Mode.Z_CLIENT, Mode.Z_PROXY}:
-        found.append(Slot("metadata", "metadata", 0, Stage.METADATA, 8400, 9400))
+        found.append(Slot("metadata", "metadata", 0, StopStage.METADATA, 8400, 9400))
     if mode is Mode.X or (mode.partitioned and mode.edge != "composite"):
-        found += _cloned(wanted, "bridge", Stage.BRIDGE, None, 9200)
+        found += _cloned(wanted, "bridge", StopStage.BRIDGE, None, 9200)
     if mode.behind_nginx:
-        found.append(Slot("nginx", "nginx", 0, Stage.NGINX, 8000, None))
+        found.append(Slot("nginx", "nginx", 0, StopStage.NGINX, 8000, None))
     if mode.edge == "composite":
         composites = range(1, (wanted.max_servers if mode is Mode.XZ else 1) + 1)
-        found += [Slot(f"composite-{n}", "composite", n, Stage.EDGE, 8600 + n, 9600 + n) for n in composites]
+        found += [Slot(f"composite-{n}", "composite", n, StopStage.EDGE, 8600 + n, 9600 + n) for n in composites]
     else:
-        found += _cloned(wanted, "websocket", Stage.WEBSOCKET, 8100, 9100)
+        found += _cloned(wanted, "websocket", StopStage.WEBSOCKET, 8100, 9100)
     if mode.edge == "proxy":
-        found.append(Slot("proxy-1", "proxy", 1, Stage.EDGE, 8501, 9501))
+        found.append(Slot("proxy-1", "proxy", 1, StopStage.EDGE, 8501, 9501))
     return tuple(found)
 
 
@@ -99,7 +99,7 @@ def _these(*edges: str) -> str:
     return ", ".join(mode for mode in Mode if mode.edge in edges)
 
 
-def _cloned(wanted: Sizes, process: str, stage: Stage, public: int | None, internal: int) -> list[Slot]:
+def _cloned(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:
     """Return the processes of all clones; the number in names and ports runs on from clone to clone."""
     found = []
     for clone in range(1, wanted.clones + 1):

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from diem.fanout.frames import text_frame
 from diem.fanout.ownership import Departures, Ownership
 from diem.fanout.registry import Registry
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.fanout.state import FeedState
 from diem.fanout.tally import Tally
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch
 from diem.protocol.messages import Refusal
-from diem.protocol.partition_map import Standing
+from diem.protocol.partition_map import Role
 
 
 class Subscribed(NamedTuple):
@@ -41,7 +41,7 @@ class Hub:
         self.state = FeedState()
         self.registry: Registry[Session] = Registry()
         self.sessions: set[Session] = set()
-        self.accounts = Accounts()
+        self.accounts = DeliveryStats()
         self.not_subscribed = 0
         """Fresh updates that nobody here had subscribed to."""
         self.fanned_out = 0
@@ -80,7 +80,7 @@ class Hub:
             if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
                 answer.rejected[name] = messages.over_limit(self._limit)
                 continue
-            if self._ownership is not None and self._ownership.standing(endpoint) is not Standing.SERVES:
+            if self._ownership is not None and self._ownership.standing(endpoint) is not Role.SERVES:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = messages.not_owner(owner)
                 continue

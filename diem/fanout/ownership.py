@@ -8,10 +8,10 @@ from typing import Final
 
 from diem.fanout.frames import text_frame
 from diem.fanout.registry import Registry
-from diem.fanout.session import Accounts, Session, Visit
+from diem.fanout.session import ClientTrace, DeliveryStats, Session
 from diem.protocol import messages
 from diem.protocol.feed_names import partition_of_name
-from diem.protocol.partition_map import PartitionMap, Standing
+from diem.protocol.partition_map import PartitionMap, Role
 
 MAX_KNOWN: Final = 100_000
 """Endpoints whose places are remembered, because the hash is slow in Python; forgotten when there are more."""
@@ -52,10 +52,10 @@ class Ownership:
         numbers = {partition_of_name(name): url for name, url in owners.items()}
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
-    def standing(self, endpoint: bytes) -> Standing:
+    def standing(self, endpoint: bytes) -> Role:
         """What this server is to ``endpoint``."""
         if self.map is None:
-            return Standing.FOREIGN
+            return Role.FOREIGN
         places = self._places.get(endpoint)
         if places is None:
             if len(self._places) >= MAX_KNOWN:
@@ -79,7 +79,7 @@ class Ownership:
 class Departures:
     """Tells sessions of a hub that endpoints are elsewhere, and takes them off what is."""
 
-    def __init__(self, ownership: Ownership, registry: Registry[Session], accounts: Accounts) -> None:
+    def __init__(self, ownership: Ownership, registry: Registry[Session], accounts: DeliveryStats) -> None:
         self._ownership = ownership
         self._registry = registry
         self._accounts = accounts
@@ -99,27 +99,27 @@ class Departures:
         ownership, announced = self._ownership, self._announced
         stayed: set[Session] = set()
         leaving: dict[tuple[Session, str | None], list[bytes]] = {}
-        lost: dict[Visit, list[bytes]] = {}
+        lost: dict[ClientTrace, list[bytes]] = {}
         for endpoint in self._registry:
             standing = ownership.standing(endpoint)
-            if standing is Standing.SERVES or (standing is Standing.DELIVERS and endpoint in announced):
+            if standing is Role.SERVES or (standing is Role.DELIVERS and endpoint in announced):
                 continue
             owner = ownership.owner(endpoint)
             for session in tuple(self._registry.subscribers(endpoint)):
                 leaving.setdefault((session, owner), []).append(endpoint)
-                if standing is Standing.FOREIGN:
+                if standing is Role.FOREIGN:
                     if endpoint in announced:
                         stayed.add(session)
                     self._take_off(session, endpoint, lost)
-            if standing is Standing.DELIVERS:
+            if standing is Role.DELIVERS:
                 announced.add(endpoint)
-        self._announced = {e for e in announced if ownership.standing(e) is Standing.DELIVERS}
+        self._announced = {e for e in announced if ownership.standing(e) is Role.DELIVERS}
         for visit, endpoints in lost.items():
             visit.unsubscribed(endpoints)
         self._say_moved(leaving)
         return stayed
 
-    def _take_off(self, session: Session, endpoint: bytes, lost: dict[Visit, list[bytes]]) -> None:
+    def _take_off(self, session: Session, endpoint: bytes, lost: dict[ClientTrace, list[bytes]]) -> None:
         session.endpoints.pop(endpoint, None)
         self._registry.discard(endpoint, session)
         session.forget(endpoint)

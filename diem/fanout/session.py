@@ -8,7 +8,7 @@ from diem.fanout.frames import held_as, held_keys, is_older_update
 
 
 @dataclass(slots=True)
-class Accounts:
+class DeliveryStats:
     """Counts over all sessions of a process (invariant I14): offered = sent + conflated + dropped + still held."""
 
     offered: int = 0
@@ -22,7 +22,7 @@ class Accounts:
         return self.offered - self.conflated - self.dropped - self.held
 
 
-class Visit(Protocol):
+class ClientTrace(Protocol):
     """Who writes down what one client looks at."""
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
@@ -55,7 +55,7 @@ class Session:
         self,
         write: Callable[[bytes], None],
         writelines: Callable[[Iterable[bytes]], None],
-        accounts: Accounts,
+        accounts: DeliveryStats,
         *,
         exempt: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class Session:
         self._writelines = self.send_many = writelines
         self.endpoints: dict[bytes, None] = {}
         """What it is subscribed to; a dict because that takes half the memory of a set of a few."""
-        self.visit: Visit | None = None
+        self.visit: ClientTrace | None = None
         """None where nothing is recorded, and for proxies: their clients are recorded where they are."""
 
     @property

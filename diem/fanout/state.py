@@ -49,7 +49,7 @@ class CaughtUpWith(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class FeedCounts:
     """Records taken (invariant I14): consumed = fresh + stale + caught_up."""
 
     consumed: int = 0
@@ -65,7 +65,7 @@ class FeedState:
     def __init__(self) -> None:
         self.source: str | None = None
         self.retained: dict[bytes, Retained] = {}
-        self.counts = Counts()
+        self.counts = FeedCounts()
         self._logs: dict[str, _Log] = {}
 
     @property

@@ -18,7 +18,7 @@ WITHIN_S: Final = 3.0
 """Seconds for the two requests of one reading."""
 
 
-class Reading(NamedTuple):
+class GroupDescription(NamedTuple):
     """One answer about a group."""
 
     clone: Clone
@@ -31,7 +31,7 @@ async def read_assignment(admin: AIOKafkaAdminClient, group: str, topic: str) ->
     return (await read_group(admin, group, topic)).clone
 
 
-async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> Reading:
+async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> GroupDescription:
     """The members of a group, and the owner of each partition of ``topic`` in this very generation.
 
     Owners are known of a stable group only. A group without members is ``unknown``. The coordinator is asked for each
@@ -67,7 +67,7 @@ async def list_clones(admin: AIOKafkaAdminClient, names: Names) -> set[int]:
     return {number for group, *_ in groups if (number := names.clone_of(group)) is not None}
 
 
-def _reading(state: str, members: Iterable[Any], topic: str) -> Reading:
+def _reading(state: str, members: Iterable[Any], topic: str) -> GroupDescription:
     ours: dict[str, Owner] = {}
     owners: dict[int, str] = {}
     foreign = 0
@@ -81,7 +81,7 @@ def _reading(state: str, members: Iterable[Any], topic: str) -> Reading:
         owners |= dict.fromkeys(partitions, owner.server)
     known = _STATES.get(state, UNKNOWN)
     # While it rebalances, the coordinator still shows members with what they had, or without anything.
-    return Reading(Clone(known, ours, owners if known == STABLE else {}), foreign)
+    return GroupDescription(Clone(known, ours, owners if known == STABLE else {}), foreign)
 
 
 def _partitions(assignment: bytes, topic: str) -> list[int] | None:

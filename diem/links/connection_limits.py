@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from diem.process.limits import Verdict, address_key
+from diem.process.limits import AdmissionResult, address_key
 from diem.process.listeners import Network, is_in, is_loopback
 
 GRACE_S: Final = 1.0
@@ -18,7 +18,7 @@ LOOKED_AT: Final = 8
 """Idle connections that are looked at for one whose answer has been taken; the others get another turn."""
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """A connection as far as the limits are concerned."""
 
     @property
@@ -31,7 +31,7 @@ class Connection(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=LimitedConnection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Pool(Generic[C]):
         """Addresses that have connections here."""
         return len(self._shares)
 
-    def join(self, connection: C, address: str, now: float) -> Verdict | None:
+    def join(self, connection: C, address: str, now: float) -> AdmissionResult | None:
         """Let a connection in, busy; an idle one is closed for it where there is no room otherwise.
 
         Returns why it is not admitted, or None.
@@ -115,9 +115,9 @@ class Pool(Generic[C]):
         share = self._shares.get(key)
         if bound is not None and share is not None and share.count >= bound:
             if not self._evict_oldest(share.idle, now):
-                return Verdict.ADDRESS_LIMIT
+                return AdmissionResult.ADDRESS_LIMIT
         elif len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
-            return Verdict.PROCESS_FULL
+            return AdmissionResult.PROCESS_FULL
         # Its address may have had no other connection than the one that was closed.
         share = self._shares.setdefault(key, _Share[C]())
         share.count += 1
@@ -170,13 +170,13 @@ class ConnectionLimiter(Generic[C]):
         self.pending = Pool[C](limits.pending, limits.per_address, grace_s=GRACE_S)
         self.readers = Pool[C](limits.readers, limits.per_address)
         self.privileged = Pool[C](limits.privileged, lambda _address: None)
-        self.refused: dict[Verdict, int] = {Verdict.ADDRESS_LIMIT: 0, Verdict.PROCESS_FULL: 0}
+        self.refused: dict[AdmissionResult, int] = {AdmissionResult.ADDRESS_LIMIT: 0, AdmissionResult.PROCESS_FULL: 0}
         """Connections and requests that were refused, by the reason."""
 
     def __len__(self) -> int:
         return len(self.pending) + len(self.readers) + len(self.privileged)
 
-    def opened(self, connection: C, address: str, now: float) -> Verdict | None:
+    def opened(self, connection: C, address: str, now: float) -> AdmissionResult | None:
         """Let a new connection in, which has not sent anything; otherwise it must be closed at once."""
         verdict = self.pending.join(connection, address, now)
         if verdict is None:
@@ -185,7 +185,7 @@ class ConnectionLimiter(Generic[C]):
             self.refused[verdict] += 1
         return verdict
 
-    def requested(self, connection: C, address: str, now: float, *, privileged: bool) -> Verdict | None:
+    def requested(self, connection: C, address: str, now: float, *, privileged: bool) -> AdmissionResult | None:
         """Decide on a request, whose head has been read; one that is not admitted must end its connection.
 
         A connection may carry requests of either kind in turn, as those of a proxy do.
@@ -211,7 +211,7 @@ class ConnectionLimiter(Generic[C]):
         for pool in (self.pending, self.readers, self.privileged):
             pool.leave(connection)
 
-    def _moved(self, connection: C, pool: Pool[C], address: str, now: float) -> Verdict | None:
+    def _moved(self, connection: C, pool: Pool[C], address: str, now: float) -> AdmissionResult | None:
         if connection in pool:
             pool.set_busy(connection)
             return None

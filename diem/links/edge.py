@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
-from diem.fanout.session import Session, Visit
+from diem.fanout.session import ClientTrace, Session
 from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
 from diem.links.heartbeat import Wheel
@@ -60,7 +60,7 @@ class Service(Protocol):
 class Visitors(Protocol):
     """Who is told of every client that comes."""
 
-    def came(self, client: str | None, connection: bytes, address: str) -> Visit:
+    def came(self, client: str | None, connection: bytes, address: str) -> ClientTrace:
         """A client has connected from an address; ``client`` is what it says of itself."""
         ...
 

@@ -13,7 +13,7 @@ from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.acceptor import Reply, ServerConnection
 from diem.links.edge import Edge
-from diem.process.limits import Allowance, ErrorWindow
+from diem.process.limits import ErrorWindow, MessageAllowance
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
@@ -36,7 +36,7 @@ class RationedConnection(ServerConnection):
         self._edge = edge
         self._address: str | None = None
         """Of who was let in: it counts there until it is gone."""
-        self._allowance: Allowance
+        self._allowance: MessageAllowance
         """Lent to who was let in, until it is gone."""
         self._errors: ErrorWindow | None = None
         self._flooded = False

@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.errors import DiemError
 from diem.links.dialer import ClientConnection, dial
-from diem.links.keeper import LOOK_EVERY, Keeper
+from diem.links.keeper import LOOK_EVERY, LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
@@ -159,7 +159,7 @@ class FeedReader:
 
     async def _watch(self, link: FeedLink) -> None:
         """Until it is lost, or was silent for too long."""
-        keeper = Keeper("feed")
+        keeper = LinkMonitor("feed")
         keeper.add(link)
         while not link.lost.is_set():
             with contextlib.suppress(TimeoutError):

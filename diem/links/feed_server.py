@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from diem.fanout.changes import ChangeMap
 from diem.links.internal import InternalConnection
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -68,7 +68,7 @@ class FeedServer:
         self._readers: dict[InternalConnection, _Reader] = {}
         self.sent = 0
         """Changes written to readers."""
-        self._keeper = Keeper("feed reader")
+        self._keeper = LinkMonitor("feed reader")
         self._open = True
         self._beaten = float("-inf")
 

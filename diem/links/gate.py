@@ -17,9 +17,9 @@ from diem.process.limits import (
     AddressLimits,
     AddressTable,
     Admission,
-    Allowance,
+    AdmissionResult,
+    MessageAllowance,
     TokenBucket,
-    Verdict,
     address_key,
     message_burst,
     messages_for,
@@ -102,7 +102,7 @@ class Gate:
         """Those of one address."""
         return self._admission.open_of(address)
 
-    def enter(self, peer: str, headers: Headers, now: float) -> tuple[str, Allowance | Reply]:
+    def enter(self, peer: str, headers: Headers, now: float) -> tuple[str, MessageAllowance | Reply]:
         """The client's address, and what it may send, or the refusal if it may not enter (403, 429 or 503)."""
         rules = self._rules
         try:
@@ -120,12 +120,12 @@ class Gate:
         ):
             return address, Reply(403, b"this Origin is not allowed\n")
         outcome = self._admission.admit(address, now)
-        if not isinstance(outcome, Verdict):
+        if not isinstance(outcome, AdmissionResult):
             return address, outcome
         wait = max(1, math.ceil(self._admission.retry_after(address, now)))
         return address, Reply(outcome.status, f"{outcome.reason}\n".encode(), headers={"Retry-After": str(wait)})
 
-    def leave(self, address: str, allowance: Allowance, now: float) -> None:
+    def leave(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """A client that was let in is gone; what it has used up stays with its address until it is there again."""
         self._admission.release(address, allowance, now)
 

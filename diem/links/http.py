@@ -20,7 +20,7 @@ from diem.links.accepting import Acceptor
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits
 from diem.links.problems import problem
 from diem.links.turns import Turns, turns_of_loop
-from diem.process.limits import Verdict
+from diem.process.limits import AdmissionResult
 from diem.process.open_files import OTHER_FILES, raise_open_files
 
 REQUEST_S: Final = 10.0
@@ -233,9 +233,9 @@ class TimedProtocol(H11Protocol):
             self._answer_deadline = None
 
 
-def _refusal(verdict: Verdict) -> Response:
+def _refusal(verdict: AdmissionResult) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
-    code = "full" if verdict is Verdict.PROCESS_FULL else "connections"
+    code = "full" if verdict is AdmissionResult.PROCESS_FULL else "connections"
     return problem(verdict.status, code, verdict.reason, headers=headers)
 
 
@@ -250,7 +250,7 @@ def _within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
     return replace(limits, pending=pending)
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn without a hand on the process's signals: :meth:`run_until` ends it."""
 
     limiter: "ConnectionLimiter[TimedProtocol]"
@@ -299,7 +299,7 @@ def make_server(
     trusted_proxies: Sequence[str] = (),
     upgraded: Callable[[], asyncio.Protocol] | None = None,
     privileged: Callable[[Scope], bool] | None = None,
-) -> Server:
+) -> HttpServer:
     """A server for the public listener.
 
     Args:
@@ -332,6 +332,6 @@ def make_server(
         timeout_graceful_shutdown=max(1, int(drain_s)),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
-    server = Server(config)
+    server = HttpServer(config)
     server.limiter = limiter
     return server

@@ -13,7 +13,7 @@ GIVE_UP_AFTER: Final = 5.0
 """Seconds without anything from the other end after which a link is cut."""
 
 
-class Keeper:
+class LinkMonitor:
     """Keeps links under watch. Call :meth:`look` once a second, or have :meth:`run` do it.
 
     Args:

@@ -8,7 +8,7 @@ from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge import Edge
 from diem.links.internal import InternalConnection
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError
@@ -36,7 +36,7 @@ class ProxyEnd:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._sessions: dict[InternalConnection, Session] = {}
-        self._keeper = Keeper("proxy", ping_every=25.0, give_up_after=SILENT_AFTER)
+        self._keeper = LinkMonitor("proxy", ping_every=25.0, give_up_after=SILENT_AFTER)
 
     def __len__(self) -> int:
         """Links that are open."""

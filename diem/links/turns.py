@@ -9,7 +9,7 @@ PER_TURN: Final = 16
 """Requests that begin in one turn, some milliseconds of work: what takes many turns, as a commit does, goes on."""
 
 
-class Waiting(Protocol):
+class ReadyConnection(Protocol):
     """A connection that has received something."""
 
     def take_turn(self) -> None:
@@ -28,7 +28,7 @@ class Turns:
         self._soon = soon
         self._per_turn = per_turn
         self._left = per_turn
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[ReadyConnection] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Turns:
         self._left -= 1
         return True
 
-    def wait(self, connection: Waiting) -> None:
+    def wait(self, connection: ReadyConnection) -> None:
         """Let a connection wait for its turn, after :meth:`may_begin` was false."""
         self._waiting.append(connection)
 

@@ -30,7 +30,7 @@ class Spec:
     inherit: bool = False
 
 
-class State(StrEnum):
+class ChildState(StrEnum):
     """Where a child is in its life."""
 
     WAITING = "waiting"  # for its first start, or for the delay before a restart
@@ -39,7 +39,7 @@ class State(StrEnum):
     FAILED = "failed"  # its configuration is wrong: a restart would change nothing
 
 
-class Event(NamedTuple):
+class ChildEvent(NamedTuple):
     """A change in a child's life: `kind` is started, died, failed, stopped or killed.
 
     `code` is its exit code, minus the number of the signal that ended it; `delay_s` is the wait before its restart.
@@ -52,11 +52,11 @@ class Event(NamedTuple):
     delay_s: float = 0.0
 
 
-class Status(NamedTuple):
+class ChildStatus(NamedTuple):
     """What is known of a child now."""
 
     name: str
-    state: State
+    state: ChildState
     pid: int | None
     uptime_seconds: float
     restarts: int

@@ -111,7 +111,7 @@ class AddressLimits:
     readmitted_with: float = READMITTED_WITH
 
 
-class Allowance:
+class MessageAllowance:
     """What one connection may send. It belongs to the address, which lends it: a reconnect does not fill it."""
 
     __slots__ = ("_frames", "messages")
@@ -120,7 +120,7 @@ class Allowance:
         self.messages = messages
         self._frames: TokenBucket | None = None
 
-    def __lt__(self, other: "Allowance") -> bool:
+    def __lt__(self, other: "MessageAllowance") -> bool:
         return self.full_at < other.full_at
 
     @property
@@ -141,7 +141,7 @@ class Allowance:
             self.messages.charge(now, names // NAMES_A_MESSAGE)
 
 
-class Verdict(Enum):
+class AdmissionResult(Enum):
     """Why a connection is not admitted, and with which HTTP status."""
 
     ADDRESS_LIMIT = ("too many connections from this address", 429)
@@ -161,18 +161,18 @@ class _Address:
     def __init__(self, limits: AddressLimits) -> None:
         self.open = 0
         self.arrivals = TokenBucket(limits.connect_rate_per_s, limits.connect_burst)
-        self._returned: list[Allowance] = []
+        self._returned: list[MessageAllowance] = []
         """A heap of what was lent and given back, the fullest first."""
         self._full_at = 0.0
         """When all of these are full."""
 
-    def lend(self, limits: AddressLimits) -> Allowance:
+    def lend(self, limits: AddressLimits) -> MessageAllowance:
         """Return the fullest allowance that was given back, else a new one."""
         if self._returned:
             return heappop(self._returned)
-        return Allowance(TokenBucket(limits.message_rate_per_s, limits.message_burst))
+        return MessageAllowance(TokenBucket(limits.message_rate_per_s, limits.message_burst))
 
-    def take_back(self, allowance: Allowance, now: float) -> None:
+    def take_back(self, allowance: MessageAllowance, now: float) -> None:
         self._full_at = max(self._full_at, allowance.full_at)
         heappush(self._returned, allowance)
         self._drop_full(now)
@@ -219,25 +219,25 @@ class AddressTable:
         found = self._addresses.get(address_key(address))
         return 0 if found is None else found.open
 
-    def refusal(self, address: str, now: float) -> Verdict | None:
+    def refusal(self, address: str, now: float) -> AdmissionResult | None:
         """Return why `address` may have no connection more at `now` (monotonic seconds); None when it may."""
         self._forget_fresh(now)
         found = self._addresses.get(address_key(address))
         if found is None:
             full = len(self._addresses) >= self._max_addresses and not self._idle
-            return Verdict.ADDRESS_LIMIT if full else None
+            return AdmissionResult.ADDRESS_LIMIT if full else None
         if found.open >= self._limits.connections:
-            return Verdict.ADDRESS_LIMIT
+            return AdmissionResult.ADDRESS_LIMIT
         if found.arrivals.retry_after(now):
-            return Verdict.ADDRESS_TOO_FAST
-        return Verdict.ADDRESS_USED_UP if self._used_up(found, now) else None
+            return AdmissionResult.ADDRESS_TOO_FAST
+        return AdmissionResult.ADDRESS_USED_UP if self._used_up(found, now) else None
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until `address` may connect again, if none of its connections is in the way."""
         found = self._addresses.get(address_key(address))
         return 0.0 if found is None else max(found.arrivals.retry_after(now), self._used_up(found, now))
 
-    def admit(self, address: str, now: float) -> Allowance:
+    def admit(self, address: str, now: float) -> MessageAllowance:
         """Count a connection of `address`, which nothing speaks against, and lend it an allowance."""
         key = address_key(address)
         found = self._addresses.get(key)
@@ -250,7 +250,7 @@ class AddressTable:
         found.arrivals.take(now)
         return found.lend(self._limits)
 
-    def release(self, address: str, allowance: Allowance, now: float) -> None:
+    def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Count one connection less, and take back what it was lent; must follow exactly one `admit`."""
         key = address_key(address)
         found = self._addresses[key]
@@ -298,16 +298,16 @@ class Admission:
         """Return the number of those that are of one address."""
         return self._addresses.open(address)
 
-    def admit(self, address: str, now: float) -> Allowance | Verdict:
+    def admit(self, address: str, now: float) -> MessageAllowance | AdmissionResult:
         """Admit a connection from `address`, which must be released once, or return why not."""
         if self._open >= self._cap:
-            return Verdict.PROCESS_FULL
+            return AdmissionResult.PROCESS_FULL
         # The address comes first: one that knocks beyond its limits must not use up the rate of the others.
         refusal = self._addresses.refusal(address, now)
         if refusal is not None:
             return refusal
         if not self._rate.take(now):
-            return Verdict.TOO_FAST
+            return AdmissionResult.TOO_FAST
         self._open += 1
         return self._addresses.admit(address, now)
 
@@ -315,7 +315,7 @@ class Admission:
         """Return the seconds until the rates let `address` connect again."""
         return max(self._rate.retry_after(now), self._addresses.retry_after(address, now))
 
-    def release(self, address: str, allowance: Allowance, now: float) -> None:
+    def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Take back what an admitted connection of `address` held."""
         self._addresses.release(address, allowance, now)
         self._open -= 1

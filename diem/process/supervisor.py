@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from diem.process.backoff import Backoff
-from diem.process.child import Event, Spec, State, Status, send, spawn
+from diem.process.child import ChildEvent, ChildState, ChildStatus, Spec, send, spawn
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
 
@@ -31,7 +31,7 @@ class _Child:
     spec: Spec
     backoff: Backoff
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    state: State = State.WAITING
+    state: ChildState = ChildState.WAITING
     process: Process | None = None
     started: float = 0.0
     restarts: int = 0
@@ -48,7 +48,7 @@ class Supervisor:
         self,
         specs: Iterable[Spec],
         *,
-        on_event: Callable[[Event], None] = lambda _event: None,
+        on_event: Callable[[ChildEvent], None] = lambda _event: None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class Supervisor:
         for stage in sorted({spec.stage for spec in leaving}, reverse=True):
             await asyncio.gather(*(self.remove(spec.name, seconds) for spec in leaving if spec.stage == stage))
 
-    def status(self) -> list[Status]:
+    def status(self) -> list[ChildStatus]:
         """Describe every child, in the order of the specs."""
         return [self._describe(child) for child in self._children.values()]
 
@@ -146,17 +146,17 @@ class Supervisor:
             if child.stop.is_set():
                 break
             if code == EXIT_CONFIGURATION:
-                child.state = State.FAILED
+                child.state = ChildState.FAILED
                 self._tell(child, "failed", code=code)
                 return
             delay = child.backoff.next_delay(uptime)
-            child.state = State.WAITING
+            child.state = ChildState.WAITING
             child.restarts += 1
             self._tell(child, "died", code=code, delay_s=delay)
             if delay:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(child.stop.wait(), delay)
-        child.state = State.STOPPED
+        child.state = ChildState.STOPPED
         self._tell(child, "stopped", code=child.last_exit)
 
     async def _run_once(self, child: _Child) -> tuple[int, float]:
@@ -165,7 +165,7 @@ class Supervisor:
             process = await spawn(child.spec)
         except OSError:
             return EXIT_NOT_STARTED, 0.0
-        child.process, child.state = process, State.RUNNING
+        child.process, child.state = process, ChildState.RUNNING
         self._tell(child, "started")
         if child.stop.is_set():
             send(child.process, signal.SIGTERM)
@@ -181,14 +181,14 @@ class Supervisor:
     def _tell(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
         pid = child.process.pid if child.process else None
         try:
-            self._on_event(Event(child.spec.name, kind, pid, code, delay_s))
+            self._on_event(ChildEvent(child.spec.name, kind, pid, code, delay_s))
         except Exception:
             # Whoever listens has a fault; a child that nobody keeps any more would be a worse one.
             _logger.exception("listener failed", child=child.spec.name, kind=kind)
 
-    def _describe(self, child: _Child) -> Status:
+    def _describe(self, child: _Child) -> ChildStatus:
         running = child.process is not None
-        return Status(
+        return ChildStatus(
             child.spec.name,
             child.state,
             child.process.pid if child.process else None,

@@ -38,7 +38,7 @@ class Phase(StrEnum):
     RETIRE = "retire"
 
 
-class Standing(Enum):
+class Role(Enum):
     """What a server is to an endpoint."""
 
     SERVES = auto()
@@ -91,14 +91,14 @@ class PartitionMap:
             return (home,)
         return (target,) if self.head.phase is Phase.RETIRE else (home, target)
 
-    def standing(self, written: tuple[int, ...], owned: Collection[int]) -> Standing:
+    def standing(self, written: tuple[int, ...], owned: Collection[int]) -> Role:
         """What a server is to an endpoint that is :meth:`written_to` these places.
 
         It is fed by the partitions ``owned`` (and by :data:`HOT`, if that is among them).
         """
         if self.head.phase is Phase.MOVE and len(written) > 1 and written[1] not in owned:
-            return Standing.DELIVERS if written[0] in owned else Standing.FOREIGN
-        return Standing.SERVES if any(place in owned for place in written) else Standing.FOREIGN
+            return Role.DELIVERS if written[0] in owned else Role.FOREIGN
+        return Role.SERVES if any(place in owned for place in written) else Role.FOREIGN
 
 
 def encode_head(head: Head) -> bytes:

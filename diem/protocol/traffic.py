@@ -73,7 +73,7 @@ class Accessed(NamedTuple):
     """Beyond the quota, or not in the plan."""
 
 
-class Event(NamedTuple):
+class TrafficEvent(NamedTuple):
     """One event. Fields that its type does not have are empty; times are Unix milliseconds.
 
     ``id`` is unique over all processes and their lives, so an event that was delivered twice is known for what it is.
@@ -102,7 +102,7 @@ class Event(NamedTuple):
         return self.id[:12]
 
 
-def encode(event: Event) -> bytes:
+def encode(event: TrafficEvent) -> bytes:
     """The event as one line without its end."""
     type_ = event.type
     found: dict[str, Any] = {"type": type_, "id": event.id, "time": event.time, "edge": event.edge}
@@ -124,7 +124,7 @@ def encode(event: Event) -> bytes:
     return orjson.dumps(found)
 
 
-def decode(data: bytes | str) -> Event:
+def decode(data: bytes | str) -> TrafficEvent:
     """Read and check one event; fields that its type does not have are passed over.
 
     A newer process may say more than an older reader knows, and what it says of its clients is to count all the same.
@@ -147,7 +147,7 @@ def decode(data: bytes | str) -> Event:
     own, read = _FORMS[type_]
     if missing := (_COMMON | own) - found.keys():
         raise BadEvent(f"{type_}: missing fields: {', '.join(sorted(missing))}")
-    common = Event(type_, _text(found, "id", _ID), _time(found, "time"), _text(found, "edge", _EDGE))
+    common = TrafficEvent(type_, _text(found, "id", _ID), _time(found, "time"), _text(found, "edge", _EDGE))
     return read(common, found)
 
 
@@ -170,7 +170,7 @@ def is_edge(name: str) -> bool:
     return _EDGE.fullmatch(name) is not None
 
 
-def _connection(common: Event, found: Mapping[str, Any]) -> Event:
+def _connection(common: TrafficEvent, found: Mapping[str, Any]) -> TrafficEvent:
     sharers = _time(found, "sharers") if "sharers" in found else 1
     if not sharers:
         raise BadEvent("sharers: not even itself")
@@ -178,7 +178,7 @@ def _connection(common: Event, found: Mapping[str, Any]) -> Event:
     return common._replace(client=client, connection=connection, sharers=sharers)
 
 
-def _subscriptions(common: Event, found: Mapping[str, Any]) -> Event:
+def _subscriptions(common: TrafficEvent, found: Mapping[str, Any]) -> TrafficEvent:
     given = found["endpoints"]
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_NAMES:
         raise BadEvent(f"endpoints: not 1 to {MAX_NAMES} of them")
@@ -194,7 +194,7 @@ def _unknown(found: Mapping[str, Any], endpoints: tuple[str, ...]) -> tuple[str,
     return tuple(endpoints[place] for place in sorted(set(places)))
 
 
-def _counts(common: Event, found: Mapping[str, Any]) -> Event:
+def _counts(common: TrafficEvent, found: Mapping[str, Any]) -> TrafficEvent:
     since, until, given = _time(found, "since"), _time(found, "until"), found["updates"]
     if since >= until:
         raise BadEvent("until is not after since")
@@ -204,7 +204,7 @@ def _counts(common: Event, found: Mapping[str, Any]) -> Event:
     return common._replace(since=since, until=until, updates=updates)
 
 
-def _access(common: Event, found: Mapping[str, Any]) -> Event:
+def _access(common: TrafficEvent, found: Mapping[str, Any]) -> TrafficEvent:
     since, until, given = _time(found, "since"), _time(found, "until"), found["requests"]
     if since >= until:
         raise BadEvent("until is not after since")
@@ -213,7 +213,7 @@ def _access(common: Event, found: Mapping[str, Any]) -> Event:
     return common._replace(since=since, until=until, requests=tuple(map(_accessed, given)))
 
 
-_FORMS: Final[Mapping[Type, tuple[frozenset[str], Callable[[Event, Mapping[str, Any]], Event]]]] = {
+_FORMS: Final[Mapping[Type, tuple[frozenset[str], Callable[[TrafficEvent, Mapping[str, Any]], TrafficEvent]]]] = {
     Type.CONNECT: (frozenset({"client", "connection"}), _connection),
     Type.SUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),
     Type.UNSUBSCRIBE: (frozenset({"client", "connection", "endpoints"}), _subscriptions),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Final
 
-from diem.protocol.traffic import MAX_ACCESSED, Accessed, Event, Type, encode
+from diem.protocol.traffic import MAX_ACCESSED, Accessed, TrafficEvent, Type, encode
 from diem.traffic.recorder import FULL
 
 MAX_QUEUED: Final = 500
@@ -45,7 +45,7 @@ class Accesses:
         self._take = take
         self._max_queued = max_queued
         self._since = wall_ms()
-        self._queue: deque[Event] = deque()
+        self._queue: deque[TrafficEvent] = deque()
         self._given = 0
 
     @property
@@ -67,7 +67,9 @@ class Accesses:
                 self.lost[self.trouble] += 1
                 continue
             part = tuple(counted[start : start + MAX_ACCESSED])
-            self._queue.append(Event(Type.ACCESS, "", until, self.edge, since=self._since, until=until, requests=part))
+            self._queue.append(
+                TrafficEvent(Type.ACCESS, "", until, self.edge, since=self._since, until=until, requests=part)
+            )
         self._since = until
 
     def next(self) -> bytes | None:

@@ -9,7 +9,7 @@ import structlog
 
 from diem.process.clock import Clock
 from diem.traffic.recorder import FULL
-from diem.traffic.sink import Sink, SinkUnavailable
+from diem.traffic.sink import EventSink, SinkUnavailable
 
 EVERY: Final = 1.0
 """Seconds between two looks at the queue."""
@@ -58,7 +58,7 @@ class Events(Protocol):
 class Flusher:
     """Writes what the recorder has; what the sink does not take is offered again, and the queue fills meanwhile."""
 
-    def __init__(self, recorder: Events, sink: Sink, clock: Clock) -> None:
+    def __init__(self, recorder: Events, sink: EventSink, clock: Clock) -> None:
         self.recorder = recorder
         self.written = 0
         self.batches = 0

@@ -11,7 +11,7 @@ from diem.fanout.tally import Tally
 from diem.process.auth import SharedKey
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback
-from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, Event, Type, encode
+from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, TrafficEvent, Type, encode
 
 MAX_QUEUED: Final = 100_000
 """Events that wait."""
@@ -28,7 +28,7 @@ FULL: Final = "queue"
 class _Item(NamedTuple):
     type: Type
     time: int
-    visit: "Visit | None"
+    visit: "RecordedConnection | None"
     endpoints: tuple[bytes, ...]
     unknown: tuple[bytes, ...]
     sharers: int
@@ -38,8 +38,8 @@ class _Item(NamedTuple):
     size: int
 
 
-class Visit:
-    """One connection of a client (it is the session's ``Visit``)."""
+class RecordedConnection:
+    """One connection of a client (it is the session's ``RecordedConnection``)."""
 
     __slots__ = ("_recorder", "address", "client", "connection", "shares")
 
@@ -120,18 +120,20 @@ class Recorder:
         self._queue: deque[_Item] = deque()
         self._bytes = 0
         self._given = 0
-        self._open: Iterator[Event] = iter(())
+        self._open: Iterator[TrafficEvent] = iter(())
         """What is left of the item that is being given out."""
 
-    def came(self, client: str | None, connection: bytes, address: str = "") -> Visit:
+    def came(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
         """A client has connected; without a name of its own every connection is another client."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
-        visit = Visit(self, self._salt.digest(identity)[:8], connection, address)
+        visit = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)
         self.connections += 1
         self.put(Type.CONNECT, visit)
         return visit
 
-    def put(self, type_: Type, visit: Visit, endpoints: Sequence[bytes] = (), unknown: Collection[bytes] = ()) -> None:
+    def put(
+        self, type_: Type, visit: RecordedConnection, endpoints: Sequence[bytes] = (), unknown: Collection[bytes] = ()
+    ) -> None:
         """Take one event of a client; with very many names it becomes several."""
         if len(endpoints) > MAX_NAMES:
             for start in range(0, len(endpoints), MAX_NAMES):
@@ -216,17 +218,19 @@ class Recorder:
             else:
                 self._waiting.pop(address, None)
 
-    def _events(self, item: _Item) -> Iterator[Event]:
+    def _events(self, item: _Item) -> Iterator[TrafficEvent]:
         visit = item.visit
         if visit is not None:
             client, connection = visit.client.hex(), visit.connection.hex()
             names, unknown = tuple(map(bytes.decode, item.endpoints)), tuple(map(bytes.decode, item.unknown))
-            yield Event(item.type, self._id(), item.time, self.edge, client, connection, names, unknown, item.sharers)
+            yield TrafficEvent(
+                item.type, self._id(), item.time, self.edge, client, connection, names, unknown, item.sharers
+            )
         elif item.tally is not None:
             counts = iter(item.tally)
             for _ in range(item.events):
                 part = {name.decode(): Counted(taken, sent) for name, taken, sent in islice(counts, MAX_COUNTED)}
-                yield Event(
+                yield TrafficEvent(
                     item.type, self._id(), item.time, self.edge, since=item.since, until=item.time, updates=part
                 )
 

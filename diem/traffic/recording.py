@@ -19,7 +19,7 @@ from diem.traffic.files import Files, FileSink
 from diem.traffic.flusher import END_WITHIN, Events, Flusher
 from diem.traffic.recorder import Recorder
 from diem.traffic.settings import TrafficSettings
-from diem.traffic.sink import Sink
+from diem.traffic.sink import EventSink
 
 CANCELLED_WITHIN: Final = 0.5
 
@@ -89,7 +89,7 @@ def samples(flusher: Flusher) -> Iterable[Sample]:
     yield metrics.TRAFFIC_QUEUED.sample(flusher.queued)
 
 
-def _sink(settings: TrafficSettings, recorder: Events, clock: SystemClock) -> Sink:
+def _sink(settings: TrafficSettings, recorder: Events, clock: SystemClock) -> EventSink:
     if settings.traffic_sink == "kafka":
         # Only who uses Kafka needs its client.
         from diem.traffic.kafka import KafkaSink  # noqa: PLC0415

@@ -21,7 +21,7 @@ class SinkUnavailable(DiemError):
         return self.text
 
 
-class Sink(Protocol):
+class EventSink(Protocol):
     """Where events go."""
 
     async def write(self, events: Sequence[bytes]) -> None:

@@ -18,7 +18,7 @@ from metadata.jobs.compaction import compact
 from metadata.jobs.logs import read_files
 from metadata.jobs.rows import rows
 from metadata.jobs.session import SparkFailed
-from metadata.jobs.sources import Source
+from metadata.jobs.sources import TrafficSource
 from metadata.jobs.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S: Final = 0.25
 
-Progress = Callable[["Batch"], None]
+Progress = Callable[["CommittedBatch"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommittedBatch:
     """One batch that was committed."""
 
     number: int
@@ -41,7 +41,7 @@ class Batch:
     seconds: float
 
     @classmethod
-    def of(cls, progress: dict[str, Any]) -> "Batch":
+    def of(cls, progress: dict[str, Any]) -> "CommittedBatch":
         """From Spark's report."""
         seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
         return cls(progress["batchId"], progress["timestamp"], progress["numInputRows"], seconds)
@@ -49,7 +49,7 @@ class Batch:
 
 def ingest(
     spark: "SparkSession",
-    source: Source,
+    source: TrafficSource,
     warehouse: Warehouse,
     on_batch: Progress = lambda _batch: None,
     *,
@@ -104,7 +104,9 @@ def remove_read(checkpoint: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _start(spark: "SparkSession", source: Source, warehouse: Warehouse, follow_s: float | None) -> "StreamingQuery":
+def _start(
+    spark: "SparkSession", source: TrafficSource, warehouse: Warehouse, follow_s: float | None
+) -> "StreamingQuery":
     # As many files a batch and day as there are cores.
     lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
     writer = (
@@ -120,7 +122,13 @@ def _start(spark: "SparkSession", source: Source, warehouse: Warehouse, follow_s
 
 
 def _watch(
-    query: "StreamingQuery", source: Source, warehouse: Warehouse, on_batch: Progress, day: date | None, *, remove: bool
+    query: "StreamingQuery",
+    source: TrafficSource,
+    warehouse: Warehouse,
+    on_batch: Progress,
+    day: date | None,
+    *,
+    remove: bool,
 ) -> tuple[int, bool]:
     """Wait for the query's end, or that of the day; returns the lines that were read, and whether it has ended."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415
@@ -130,7 +138,7 @@ def _watch(
         while not ended and (day is None or _today() <= day):
             ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]  # a fraction will do
             for progress in query.recentProgress:
-                batch = Batch.of(json.loads(progress.json))
+                batch = CommittedBatch.of(json.loads(progress.json))
                 # A trigger that finds nothing reports the next batch's number, again and again.
                 if batch.number > seen and batch.lines:
                     seen, lines = batch.number, lines + batch.lines
@@ -154,7 +162,7 @@ def _cause(error: Exception) -> str:
     return (cause or before).partition(" SQLSTATE")[0][:500]
 
 
-def _note(file: Path, source: Source, batch: Batch) -> None:
+def _note(file: Path, source: TrafficSource, batch: CommittedBatch) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     content = {"where": source.where, **asdict(batch)}

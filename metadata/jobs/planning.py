@@ -20,8 +20,8 @@ from metadata.jobs.session import SparkOptions, spark_opened
 from metadata.jobs.sets import scale, store_sets
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance
-from metadata.placement.options import Options
-from metadata.placement.planner import Outcome, plan
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import PlanResult, plan
 from metadata.placement.reading import read_endpoints
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def is_large(statistics: Path) -> bool:
 
 
 def plan_on_spark(
-    statistics: Path, options: Options, costs: Costs, current: Parts | None, spark_options: SparkOptions
-) -> Outcome:
+    statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, spark_options: SparkOptions
+) -> PlanResult:
     """The plan for the statistics of a window, as :func:`metadata.placement.planner.plan` makes it.
 
     Starts a session and ends it. There is no comparison with Mt-KaHyPar: it would need all sets in this process.
@@ -74,8 +74,8 @@ def plan_on_spark(
 
 
 def plan_in(
-    spark: "SparkSession", statistics: Path, options: Options, costs: Costs, current: Parts | None, *, blocks: int
-) -> Outcome:
+    spark: "SparkSession", statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, *, blocks: int
+) -> PlanResult:
     """The same in a session that there is, with as many ``blocks`` as it has cores."""
     found = read_endpoints(statistics)
     with block_files(spark, blocks) as files:

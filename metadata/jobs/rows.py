@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from diem.protocol.traffic import BadEvent, Event, Type
+from diem.protocol.traffic import BadEvent, TrafficEvent, Type
 from metadata.jobs.warehouse import EVENTS, QUARANTINE
 from metadata.statistics.judging import judge, number
 
@@ -72,7 +72,7 @@ def judged(line: bytes | None) -> tuple[Any, ...]:
     return (*common, *_own(event), None)
 
 
-def _own(event: Event) -> tuple[Any, ...]:
+def _own(event: TrafficEvent) -> tuple[Any, ...]:
     """From `client` to `sharers`."""
     if event.type is Type.COUNTS:
         updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]

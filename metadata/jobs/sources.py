@@ -27,7 +27,7 @@ def complete_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.glob(PATTERN) if not file.name.startswith("."))
 
 
-class Source(Protocol):
+class TrafficSource(Protocol):
     """Something to read lines from."""
 
     @property
@@ -52,16 +52,16 @@ class FileSource:
 
     @property
     def name(self) -> str:
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         return f"files-{_hash(str(self.folder))}"
 
     @property
     def where(self) -> str:
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         return str(self.folder)
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,16 +97,16 @@ class KafkaSource:
 
     @property
     def name(self) -> str:
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         return f"kafka-{_hash(self.identity)}"
 
     @property
     def where(self) -> str:
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         return f"{self.topic} at {self.options.bootstrap_servers}"
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
-        """See :class:`Source`."""
+        """See :class:`TrafficSource`."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         stream = (

@@ -22,7 +22,7 @@ class Tables(NamedTuple):
     summary: Summary
 
 
-class Kept:
+class CachedFrames:
     """Frames that are used more than once: kept until they are not needed, on disk where memory does not do."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Kept:
             frame.unpersist()
 
 
-def statistics(events: "DataFrame", window: Window, kept: Kept) -> Tables:
+def statistics(events: "DataFrame", window: Window, kept: CachedFrames) -> Tables:
     """Return the statistics of a window.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from metadata.jobs import tables
-from metadata.jobs.statistics import Kept, Tables, statistics
+from metadata.jobs.statistics import CachedFrames, Tables, statistics
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.figures import window_json
 from metadata.statistics.rules import HISTORY_MS
@@ -74,7 +74,7 @@ def compute(spark: "SparkSession", warehouse: Warehouse, window: Window, name: s
         window: which.
         name: of the folder; what is there under it is replaced.
     """
-    kept = Kept()
+    kept = CachedFrames()
     try:
         found = statistics(_events(spark, warehouse, window), window, kept)
         return write(found, window, warehouse.statistics / (name or window.name))

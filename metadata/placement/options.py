@@ -19,7 +19,7 @@ LEAF_WORTH: Final = 0.25
 
 
 @dataclass(frozen=True)
-class Options:
+class PlanOptions:
     """What is planned for."""
 
     servers: tuple[int, ...]
@@ -57,7 +57,7 @@ class Problem:
     backend: Backend
     """Of the sets of the instance."""
     costs: Costs
-    options: Options
+    options: PlanOptions
 
     @property
     def most(self) -> int:
@@ -73,7 +73,7 @@ class Problem:
         return added_load(self.instance, self.costs, hot, self.most)
 
 
-def views_of(load: Floats, leaves: int, options: Options) -> list[View]:
+def views_of(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
     """What the search has in view: every planned number of servers, and the leaves as if each were a server.
 
     A leaf has no more than its share, unless endpoints are too heavy for that, or a server has so few leaves that they

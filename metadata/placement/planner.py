@@ -14,7 +14,7 @@ from metadata.placement.bounds import Infeasible
 from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, best
 from metadata.placement.objective import load_of_parts
-from metadata.placement.options import Options, Problem, views_of
+from metadata.placement.options import PlanOptions, Problem, views_of
 from metadata.placement.publish import chosen, valued
 from metadata.placement.refine import excess
 from metadata.placement.relabel import relabelled
@@ -25,7 +25,7 @@ HOT_ROUNDS: Final = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanResult:
     """What to do. ``placement`` is the home of every endpoint of the instance: int32[E], HOT (-1) for hot ones."""
 
     placement: Parts
@@ -37,11 +37,11 @@ class Outcome:
 
 def plan(
     instance: Instance,
-    options: Options,
+    options: PlanOptions,
     costs: Costs,
     current: Parts | None = None,
     backend: Backend | None = None,
-) -> Outcome:
+) -> PlanResult:
     """The best placement within the budgets, or what is there already: the same bytes for the same input and seed.
 
     ``current`` is the home of every endpoint now: int32[E], HOT (-1) for hot ones; of ``least_partitions`` partitions.
@@ -62,7 +62,7 @@ def plan(
     ]
     verdict = chosen(now, found, options.epsilon)
     figures = report.written(problem, verdict, found if now is None else [now, *found], current)
-    return Outcome(verdict.of.placement, verdict.of.partitions, figures, verdict.pays, verdict.why)
+    return PlanResult(verdict.of.placement, verdict.of.partitions, figures, verdict.pays, verdict.why)
 
 
 def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, Parts, int]]:

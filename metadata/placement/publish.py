@@ -35,7 +35,7 @@ class Valued:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PublishDecision:
     """Whether to adopt a placement instead of what is there."""
 
     of: Valued
@@ -65,33 +65,37 @@ def valued(problem: Problem, placement: Parts, partitions: int, *, current: Part
     )
 
 
-def judged(now: Valued | None, found: Valued, epsilon: float) -> Verdict:
+def judged(now: Valued | None, found: Valued, epsilon: float) -> PublishDecision:
     """Whether ``found`` is worth adopting: it saves more than its moves cost and than chance explains.
 
     Or it balances a load that is uneven now.
     """
     if now is None:
-        return Verdict(found, pays=True, why="nothing is placed yet")
+        return PublishDecision(found, pays=True, why="nothing is placed yet")
     if found.moved == 0 and found.partitions == now.partitions:
-        return Verdict(found, pays=False, why="nothing better was found")
+        return PublishDecision(found, pays=False, why="nothing better was found")
     bound = 1 + epsilon + ROUNDING
     if now.uneven > bound >= found.uneven:
         why = f"balances the load: the fullest server has {found.uneven:.3f} times the mean, not {now.uneven:.3f}"
-        return Verdict(found, pays=True, why=why)
+        return PublishDecision(found, pays=True, why=why)
     if found.uneven > max(bound, now.uneven):
-        return Verdict(found, pays=False, why=f"the fullest server would have {found.uneven:.3f} times the mean load")
+        return PublishDecision(
+            found, pays=False, why=f"the fullest server would have {found.uneven:.3f} times the mean load"
+        )
     return _weighed(now, found)
 
 
-def _weighed(now: Valued, found: Valued) -> Verdict:
+def _weighed(now: Valued, found: Valued) -> PublishDecision:
     saved, chance = now.cost - found.cost, STANDARD_ERRORS * float(np.hypot(now.error, found.error))
     if 0 < found.price < saved <= chance:
-        return Verdict(found, pays=False, why=f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)")
+        return PublishDecision(
+            found, pays=False, why=f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)"
+        )
     why = f"saves {saved:.4g} us/s, and its moves cost {found.price:.4g} us/s"
-    return Verdict(found, pays=saved > found.price, why=why)
+    return PublishDecision(found, pays=saved > found.price, why=why)
 
 
-def chosen(now: Valued | None, found: list[Valued], epsilon: float) -> Verdict:
+def chosen(now: Valued | None, found: list[Valued], epsilon: float) -> PublishDecision:
     """The best of those that pay, else why the best of all does not; balanced ones first."""
     verdicts = [judged(now, each, epsilon) for each in found]
     paying = [each for each in verdicts if each.pays] or verdicts

@@ -11,7 +11,7 @@ from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, connections, fan_out, loads
 from metadata.placement.options import Problem
-from metadata.placement.publish import Valued, Verdict
+from metadata.placement.publish import PublishDecision, Valued
 from metadata.placement.ranges import laid_out
 from metadata.placement.warm import effort
 
@@ -48,7 +48,9 @@ def mt_kahypar(
     return part
 
 
-def written(problem: Problem, verdict: Verdict, found: Sequence[Valued], current: Parts | None) -> dict[str, Any]:
+def written(
+    problem: Problem, verdict: PublishDecision, found: Sequence[Valued], current: Parts | None
+) -> dict[str, Any]:
     """The report of a plan, as JSON has it; rounded, and the same for the same plan.
 
     ``servers`` has for every planned number of servers the fan-out (mean, p99), the largest load over the mean and the

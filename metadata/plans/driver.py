@@ -16,7 +16,7 @@ from diem.process.backoff import full_jitter
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
 from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged, unknown_in
-from metadata.plans.steps import Step, moving, proceed
+from metadata.plans.steps import MapStep, moving, proceed
 
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
@@ -74,7 +74,7 @@ class Driver:
             self._head, self._since = self.map.head, self._clock.monotonic()
         self._changed.set()
 
-    async def write(self, expected: Head, step: Step) -> bool:
+    async def write(self, expected: Head, step: MapStep) -> bool:
         """Write a step that follows from ``expected``; False if the map is another one by now.
 
         Raises:
@@ -118,7 +118,7 @@ class Driver:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _next_step(self, map_: PartitionMap) -> Step | None:
+    def _next_step(self, map_: PartitionMap) -> MapStep | None:
         # What was unknown in an earlier epoch may have been published since.
         unknown = self.unknown if self.acknowledged == map_.head.epoch else frozenset[bytes]()
         return proceed(map_, self.acknowledged, self._held(map_.head), self.hold, unknown)

@@ -19,7 +19,7 @@ from diem.protocol.versions import iso
 from metadata.plans.driver import Driver
 from metadata.plans.library import Brief, Library
 from metadata.plans.plan import Plan
-from metadata.plans.steps import BACK, Step, begin, moves, reverse
+from metadata.plans.steps import BACK, MapStep, begin, moves, reverse
 
 WITHIN_S: Final = 10.0
 
@@ -129,7 +129,7 @@ class Moves:
         homes = {endpoint.encode(): home for endpoint, home in before.items()}
         return await self._write(map_, begin(map_, homes, BACK + name), name)
 
-    async def _write(self, map_: PartitionMap, step: Step, name: str) -> dict[str, Any]:
+    async def _write(self, map_: PartitionMap, step: MapStep, name: str) -> dict[str, Any]:
         if not await self._driver.write(map_.head, step):
             raise PlanConflict("the map has changed just now: look, and try again")
         stage = _stage(step.head.plan, step.head.phase, name)

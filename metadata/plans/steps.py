@@ -15,7 +15,7 @@ BACK: Final = "-"
 _REVERSED: Final = {Phase.PREPARE: Phase.RETIRE, Phase.MOVE: Phase.MOVE, Phase.RETIRE: Phase.PREPARE}
 
 
-class Step(NamedTuple):
+class MapStep(NamedTuple):
     """What is to be written to the map's topic, at once; None in ``records`` removes an entry."""
 
     records: Mapping[bytes, bytes | None]
@@ -41,23 +41,25 @@ def moves(
     return {name: entry for name, entry in placed.items() if entry.home != entry.target}
 
 
-def begin(map_: PartitionMap, homes: Mapping[bytes, int], plan: str, unknown: Collection[bytes] = frozenset()) -> Step:
+def begin(
+    map_: PartitionMap, homes: Mapping[bytes, int], plan: str, unknown: Collection[bytes] = frozenset()
+) -> MapStep:
     """PREPARE, from a map at rest; one that has nothing to move is at rest with the plan."""
     records = {name: encode_entry(entry) for name, entry in moves(map_, homes, unknown).items()}
-    return Step(records, _next(map_, Phase.PREPARE if records else Phase.STABLE, plan))
+    return MapStep(records, _next(map_, Phase.PREPARE if records else Phase.STABLE, plan))
 
 
-def reverse(map_: PartitionMap) -> Step:
+def reverse(map_: PartitionMap) -> MapStep:
     """Back to where a move came from, in any phase: the roles are exchanged, and nothing that was done is repeated."""
     head = map_.head
     records = {name: encode_entry(Entry(int(to), back)) for name, (back, to) in moving(map_).items() if to is not None}
     plan = head.plan.removeprefix(BACK) if head.plan.startswith(BACK) else BACK + head.plan
-    return Step(records, _next(map_, _REVERSED[head.phase], plan))
+    return MapStep(records, _next(map_, _REVERSED[head.phase], plan))
 
 
 def proceed(
     map_: PartitionMap, acknowledged: int, held: float, hold: float, unknown: Collection[bytes] = frozenset()
-) -> Step | None:
+) -> MapStep | None:
     """The next step, None while it is to be waited for.
 
     Args:
@@ -69,11 +71,11 @@ def proceed(
     """
     match map_.head.phase:
         case Phase.PREPARE if acknowledged >= map_.head.epoch:
-            return Step(_cancelled(map_, unknown), _next(map_, Phase.MOVE))
+            return MapStep(_cancelled(map_, unknown), _next(map_, Phase.MOVE))
         case Phase.MOVE if held >= hold:
-            return Step({}, _next(map_, Phase.RETIRE))
+            return MapStep({}, _next(map_, Phase.RETIRE))
         case Phase.RETIRE if acknowledged >= map_.head.epoch:
-            return Step(_single_homes(map_), _next(map_, Phase.STABLE))
+            return MapStep(_single_homes(map_), _next(map_, Phase.STABLE))
     return None
 
 

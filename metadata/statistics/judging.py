@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from diem.protocol.traffic import BadEvent, Event, decode
+from diem.protocol.traffic import BadEvent, TrafficEvent, decode
 from metadata.statistics.rules import AHEAD_MS, EARLIEST_MS
 
 PAST: Final = "time in the past: before 2020"
 FUTURE: Final = "time in the future: more than a day ahead"
 
 
-def judge(line: bytes | str, now_ms: int) -> Event:
+def judge(line: bytes | str, now_ms: int) -> TrafficEvent:
     """Return the event that a line is.
 
     Args:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
-from diem.protocol.traffic import Counted, Event, Type
+from diem.protocol.traffic import Counted, TrafficEvent, Type
 from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, Summary, WasteRow
 from metadata.statistics.rules import HELD_MS, LARGE_SET, LATE_MS, MINUTE_MS, PAIRS
-from metadata.statistics.sessions import Session, proven, sessions, together, twins
+from metadata.statistics.sessions import ClientSession, proven, sessions, together, twins
 from metadata.statistics.window import Window
 
 K = TypeVar("K")
@@ -17,11 +17,11 @@ K = TypeVar("K")
 class Arrival(NamedTuple):
     """An event, and when it arrived (Unix ms)."""
 
-    event: Event
+    event: TrafficEvent
     at: int
 
 
-class Clients(NamedTuple):
+class ClientTotals(NamedTuple):
     """What clients did in the window, in ms."""
 
     connected: Mapping[str, int]
@@ -64,12 +64,12 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
     return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
 
 
-def _lasts(session: Session, window: Window) -> bool:
+def _lasts(session: ClientSession, window: Window) -> bool:
     start, end = window.clip(session.start, session.end)
     return end > start
 
 
-def _clients(lasting: Iterable[Session], window: Window, known: Collection[str]) -> Clients:
+def _clients(lasting: Iterable[ClientSession], window: Window, known: Collection[str]) -> ClientTotals:
     connected = defaultdict[str, list[tuple[int, int]]](list)
     held = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
     sharers = dict[str, int]()
@@ -79,18 +79,18 @@ def _clients(lasting: Iterable[Session], window: Window, known: Collection[str])
         for endpoint, start, end in session.held:
             if endpoint in known:
                 held[session.client, endpoint].append(window.clip(start, end))
-    return Clients(_together(connected), _together(held), sharers)
+    return ClientTotals(_together(connected), _together(held), sharers)
 
 
 def _together(intervals: Mapping[K, Iterable[tuple[int, int]]]) -> dict[K, int]:
     return {key: ms for key, own in intervals.items() if (ms := together(own))}
 
 
-def _middle(counts: Event) -> int:
+def _middle(counts: TrafficEvent) -> int:
     return (counts.since + counts.until) // 2
 
 
-def _endpoints(clients: Clients, counts: Iterable[Event], window: Window) -> tuple[EndpointRow, ...]:
+def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Window) -> tuple[EndpointRow, ...]:
     held = Counter[str]()
     for (_, endpoint), ms in clients.held.items():
         held[endpoint] += ms
@@ -109,7 +109,7 @@ def _endpoints(clients: Clients, counts: Iterable[Event], window: Window) -> tup
     )
 
 
-def _sets(clients: Clients, index: Mapping[str, int]) -> tuple[SetRow, ...]:
+def _sets(clients: ClientTotals, index: Mapping[str, int]) -> tuple[SetRow, ...]:
     of_client = defaultdict[str, list[int]](list)
     for (client, endpoint), ms in clients.held.items():
         if ms >= HELD_MS:
@@ -137,7 +137,7 @@ def _pairs(sets: Iterable[SetRow], endpoints: tuple[EndpointRow, ...]) -> tuple[
     )
 
 
-def _waste(counts: Iterable[Event]) -> tuple[WasteRow, ...]:
+def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
     by_edge = defaultdict[str, Counter[str]](Counter)
     for event in counts:
         own = by_edge[event.edge]

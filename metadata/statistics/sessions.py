@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from diem.protocol.traffic import Event, Type
+from diem.protocol.traffic import TrafficEvent, Type
 from metadata.statistics.judging import number
 from metadata.statistics.rules import HISTORY_MS, SILENCE_MS, TWINS_MS
 from metadata.statistics.window import Window
@@ -18,7 +18,7 @@ class Held(NamedTuple):
     end: int
 
 
-class Session(NamedTuple):
+class ClientSession(NamedTuple):
     """One connection; times are Unix ms and may lie outside of the window."""
 
     client: str
@@ -32,7 +32,7 @@ class Session(NamedTuple):
     """Connections that shared its address, at most."""
 
 
-def sessions(events: Iterable[Event], window: Window) -> list[Session]:
+def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSession]:
     """Return every session of which an event lies in or before the window.
 
     Args:
@@ -41,14 +41,14 @@ def sessions(events: Iterable[Event], window: Window) -> list[Session]:
     """
     known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
     ends = _ends(known, window)
-    by_connection = defaultdict[str, list[Event]](list)
+    by_connection = defaultdict[str, list[TrafficEvent]](list)
     for event in sorted(known, key=lambda event: (event.time, number(event.id))):
         if event.connection:
             by_connection[event.connection].append(event)
     return [_session(own, ends) for own in by_connection.values()]
 
 
-def _ends(events: Iterable[Event], window: Window) -> Mapping[str, tuple[int, bool]]:
+def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
     """Until when sessions without an end of their own last, by life, and whether that is because it was killed."""
     signs: dict[str, int] = {}
     edges: dict[str, str] = {}
@@ -66,15 +66,15 @@ def _ends(events: Iterable[Event], window: Window) -> Mapping[str, tuple[int, bo
     }
 
 
-def _session(events: list[Event], ends: Mapping[str, tuple[int, bool]]) -> Session:
+def _session(events: list[TrafficEvent], ends: Mapping[str, tuple[int, bool]]) -> ClientSession:
     first = events[0]
     disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
     end, unended = ends[first.boot] if disconnected is None else (disconnected, False)
     sharers = max(event.sharers for event in events)
-    return Session(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
+    return ClientSession(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
 
 
-def _held(events: list[Event], end: int) -> Iterator[Held]:
+def _held(events: list[TrafficEvent], end: int) -> Iterator[Held]:
     since: dict[str, int] = {}
     for event in events:
         for endpoint in event.endpoints:
@@ -86,7 +86,7 @@ def _held(events: list[Event], end: int) -> Iterator[Held]:
         yield Held(endpoint, start, end)
 
 
-def proven(events: Iterable[Event], window: Window) -> set[str]:
+def proven(events: Iterable[TrafficEvent], window: Window) -> set[str]:
     """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
 
     Args:
@@ -103,7 +103,7 @@ def proven(events: Iterable[Event], window: Window) -> set[str]:
     return found
 
 
-def twins(events: Iterable[Event], window: Window) -> int:
+def twins(events: Iterable[TrafficEvent], window: Window) -> int:
     """Return how many edges are two processes at once, by the events of their lives in the window.
 
     Args:

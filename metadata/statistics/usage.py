@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
-from diem.protocol.traffic import Event
+from diem.protocol.traffic import TrafficEvent
 
 
 class UsageRow(NamedTuple):
@@ -22,7 +22,7 @@ class UsageRow(NamedTuple):
     refused: int
 
 
-def usage(events: Iterable[Event], first: date, last: date) -> list[UsageRow]:
+def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[UsageRow]:
     """Return the report of the days from ``first`` to ``last``, both included, without Spark.
 
     Args:

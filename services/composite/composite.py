@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from diem.process.child import Event, Spec
+from diem.process.child import ChildEvent, Spec
 from diem.process.faults import ConfigurationError
 from diem.process.supervisor import Supervisor
 from services.composite.plan import Child
@@ -155,7 +155,7 @@ class Composite:
         env = {**os.environ, **child.env}
         return Spec(child.name, self._launch(child), env, stage=child.stage, inherit=True)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: ChildEvent) -> None:
         if event.kind != "started":
             self._reports.forget(event.name)
         match event.kind:

@@ -14,7 +14,7 @@ PATH: Final = "/control"
 MAX_LINKS: Final = 8
 
 
-class Control:
+class ControlChannel:
     """Serves the channel (it is an ``End``): ``{"pairs": N}`` scales, ``{}`` asks; both are answered ``{"pairs": N}``.
 
     Anything else is answered ``{"error": "..."}`` and changes nothing. A ninth link at once is sent away.

@@ -18,8 +18,8 @@ from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
 from diem.process.ports import PortReservations
 from services.composite.composite import Composite
-from services.composite.control import PATH, Control
-from services.composite.plan import Plan, children
+from services.composite.control import PATH, ControlChannel
+from services.composite.plan import CompositePlan, children
 from services.composite.ports import FreePorts
 from services.composite.reports import Reports
 from services.composite.settings import Settings
@@ -58,7 +58,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "url": f"ws://{plan.host}:{plan.port}/ws",
             **composite.status(),
         },
-        ends={PATH: Control(lambda: composite.pairs, composite.scale)},
+        ends={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
         sockets=settings.internal_sockets,
     )
     await internal.start()
@@ -78,7 +78,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             await composite.stop(0)
 
 
-def _plan(settings: Settings, port: int) -> Plan:
+def _plan(settings: Settings, port: int) -> CompositePlan:
     edge: dict[str, Any] = {
         "ORIGINS": settings.origins,
         "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
@@ -90,7 +90,7 @@ def _plan(settings: Settings, port: int) -> Plan:
         "CONNECTION_RATE": settings.connection_rate,
     }
     sockets = (settings.internal_sockets or settings.state_dir / "sockets").absolute()
-    return Plan(
+    return CompositePlan(
         number=settings.number,
         mode=settings.mode,
         proxy=settings.proxy,

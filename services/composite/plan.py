@@ -11,7 +11,7 @@ HOST: Final = "127.0.0.1"
 MAX_PAIRS: Final = 64
 
 
-class Stage(IntEnum):
+class ChildStage(IntEnum):
     """The order of an orderly stop, the highest first: clients leave before what they were served by."""
 
     METADATA = 0
@@ -20,7 +20,7 @@ class Stage(IntEnum):
     PROXY = 3
 
 
-class Ports(NamedTuple):
+class ChildPorts(NamedTuple):
     """The ports of one child; a bridge has no public one."""
 
     public: int
@@ -32,7 +32,7 @@ class Child(NamedTuple):
 
     name: str
     process: str
-    stage: Stage
+    stage: ChildStage
     internal_port: int
     env: Mapping[str, str]
 
@@ -43,7 +43,7 @@ class Child(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompositePlan:
     """What the children of one composite have in common.
 
     `number` is the clone that its group is, `host` and `port` what its proxy listens on, and `edge` what the proxy is
@@ -66,7 +66,7 @@ def child_names(pairs: int) -> tuple[str, ...]:
     return ("metadata", *(f"bridge-{n}" for n in numbers), *(f"websocket-{n}" for n in numbers), "proxy")
 
 
-def children(plan: Plan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
+def children(plan: CompositePlan, pairs: int, ports: Callable[[str], ChildPorts]) -> tuple[Child, ...]:
     """Describe the children of a composite of `pairs` pairs; `ports` returns a child's ports, always the same."""
     made = []
     for name in child_names(pairs):
@@ -86,20 +86,20 @@ def children(plan: Plan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Chi
         if plan.sockets is not None:
             shared["DIEM_INTERNAL_SOCKETS"] = str(plan.sockets)
         prefixed = {f"DIEM_{process.upper()}_{variable}": value for variable, value in env.items()}
-        made.append(Child(name, process, Stage[process.upper()], own.internal, shared | prefixed))
+        made.append(Child(name, process, ChildStage[process.upper()], own.internal, shared | prefixed))
     return tuple(made)
 
 
-def _drain_seconds(plan: Plan, process: str) -> float:
+def _drain_seconds(plan: CompositePlan, process: str) -> float:
     # The others come after the proxy within the same time; without their clients they need little of it.
     return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds
 
 
-def _metadata(plan: Plan, _number: str, _ports: Callable[[str], Ports]) -> dict[str, str]:
+def _metadata(plan: CompositePlan, _number: str, _ports: Callable[[str], ChildPorts]) -> dict[str, str]:
     return {"CLONES": json.dumps([plan.number])}
 
 
-def _bridge(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+def _bridge(plan: CompositePlan, number: str, ports: Callable[[str], ChildPorts]) -> dict[str, str]:
     server = f"ws://{HOST}:{ports(f'websocket-{number}').internal}/ws"
     return {
         "NUMBER": number,
@@ -110,7 +110,7 @@ def _bridge(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str,
     }
 
 
-def _websocket(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+def _websocket(plan: CompositePlan, number: str, ports: Callable[[str], ChildPorts]) -> dict[str, str]:
     return {
         "NUMBER": number,
         "MODE": plan.mode,
@@ -118,7 +118,7 @@ def _websocket(plan: Plan, number: str, ports: Callable[[str], Ports]) -> dict[s
     }
 
 
-def _proxy(plan: Plan, _number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
+def _proxy(plan: CompositePlan, _number: str, ports: Callable[[str], ChildPorts]) -> dict[str, str]:
     return {
         **plan.edge,
         "NUMBER": str(plan.number),

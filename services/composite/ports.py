@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from diem.process.ports import PortReservations, is_free
-from services.composite.plan import Ports
+from services.composite.plan import ChildPorts
 
 RANGE: Final = range(10_000, 14_000)
 """Below the range from which systems take the ports of outgoing connections: a restarted child finds its port free."""
@@ -26,7 +26,7 @@ class FreePorts:
         self._reservations = reservations
         self._file = file
         self._before = _read(file)
-        self._given: dict[str, Ports] = {}
+        self._given: dict[str, ChildPorts] = {}
 
     def reserve(self, port: int) -> None:
         """Give this port to no child."""
@@ -39,7 +39,7 @@ class FreePorts:
                 while not all(is_free(port) for pair in self._before.values() for port in pair):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
 
-    def of(self, child: str) -> Ports:
+    def of(self, child: str) -> ChildPorts:
         """Return the ports of a child.
 
         Raises:
@@ -48,7 +48,7 @@ class FreePorts:
         if child not in self._given:
             before = self._before.get(child)
             kept = before is not None and all(map(self._reservations.reserve, before))
-            self._given[child] = before if before and kept else Ports(self._choose(), self._choose())
+            self._given[child] = before if before and kept else ChildPorts(self._choose(), self._choose())
             self._write()
         return self._given[child]
 
@@ -64,9 +64,9 @@ class FreePorts:
             new.replace(self._file)
 
 
-def _read(file: Path) -> Mapping[str, Ports]:
+def _read(file: Path) -> Mapping[str, ChildPorts]:
     try:
-        read = {name: Ports(int(public), int(own)) for name, (public, own) in json.loads(file.read_text()).items()}
+        read = {name: ChildPorts(int(public), int(own)) for name, (public, own) in json.loads(file.read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError, OverflowError):
         return {}
     return {name: ports for name, ports in read.items() if ports.public != ports.internal}

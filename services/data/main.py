@@ -21,15 +21,15 @@ from diem.process.listeners import bind, check_bind, is_loopback
 from diem.process.plan import Rate
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
-from services.data.access.plans import Plans
+from services.data.access.plans import AccessPlans
 from services.data.api import Api, ApiOptions
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
-from services.data.report import Report
+from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import SourceRunner
 from services.data.store import MARK_FILE, HistoryLimits, Store, StoreLimits, WriterLimits
 
 if TYPE_CHECKING:
@@ -51,17 +51,17 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = SharedKey.load(settings.internal_key_file)
     configured = config.load(settings.config or DEFAULT_CONFIG)
-    keeper = Keeper.configured(configured, clock)
+    keeper = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     public = bind(settings.host, settings.port)
     store = await _open_store(settings, life, clock)
     if store is None:
         return
     publisher = _publisher(settings, store)
-    access = await Access.open(Plans(each.plan for each in configured.plan), store, clock)
+    access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock)
     owner_of, options = keeper.claims.owner_of, _api_options(settings)
     api = Api(store, write_key, owner_of, options, clock, access=access, sources=keeper.public_status)
-    report = Report(settings, life, store, keeper, publisher)
+    report = DataReport(settings, life, store, keeper, publisher)
     server = make_server(
         api,
         limits=_connection_limits(settings),
@@ -98,7 +98,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 
 def serve_feed(
-    settings: Settings, key: SharedKey, store: Store, report: Report, keys: Handover
+    settings: Settings, key: SharedKey, store: Store, report: DataReport, keys: Handover
 ) -> tuple[FeedServer, InternalListener]:
     """The feed of the store's changes on the internal listener, with health, metrics, status and API keys."""
     feed = FeedServer(store)

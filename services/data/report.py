@@ -10,18 +10,18 @@ from diem.links.feed_server import FeedServer
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
 from services.data.settings import Settings
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import SourceRunner
 from services.data.store import Store
 
 if TYPE_CHECKING:
     from services.data.publisher import Publisher
 
 
-class Report:
+class DataReport:
     """What this process says of itself."""
 
     def __init__(
-        self, settings: Settings, life: Lifecycle, store: Store, keeper: Keeper, publisher: "Publisher | None"
+        self, settings: Settings, life: Lifecycle, store: Store, keeper: SourceRunner, publisher: "Publisher | None"
     ) -> None:
         self._settings = settings
         self._life = life

@@ -7,10 +7,10 @@ from diem.links.feed_reader import FeedReader
 from diem.links.proxy_end import ProxyEnd
 from diem.process import metrics
 from diem.process.metrics import Sample
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 
 
-def samples(server: Server, reader: FeedReader, proxies: ProxyEnd) -> Iterable[Sample]:
+def samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyEnd) -> Iterable[Sample]:
     """All samples of one scrape."""
     hub, counts = server.hub, server.hub.state.counts
     yield from edge_samples.samples(server.edge)

@@ -25,7 +25,7 @@ from diem.process.open_files import allow_connections
 from diem.protocol.codes import Close
 from diem.traffic.recording import recording
 from services.websocket import counters
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 from services.websocket.settings import Settings
 
 LOOK_EVERY = 0.5
@@ -41,7 +41,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     ownership = Ownership() if settings.partitioned else None
     hub = Hub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
-    server = Server(hub, edge, SystemClock(), ownership)
+    server = WebSocketServer(hub, edge, SystemClock(), ownership)
     proxies = ProxyEnd(edge)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
@@ -84,7 +84,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     forget()
 
 
-async def _look(server: Server) -> None:
+async def _look(server: WebSocketServer) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY)
         server.look()

@@ -15,7 +15,7 @@ from diem.protocol.partition_map import MapBuilder
 from diem.protocol.versions import iso
 
 
-class Server:
+class WebSocketServer:
     """Takes what the feed says (it is a ``FeedSink``) and tells the edge.
 
     ``ownership`` is the hub's own, where a group of servers shares out the endpoints.

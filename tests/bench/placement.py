@@ -20,8 +20,8 @@ from metadata.costs import Costs
 from metadata.placement.backend import NumpyBackend
 from metadata.placement.instance import Instance
 from metadata.placement.objective import fan_out
-from metadata.placement.options import Options
-from metadata.placement.planner import Outcome, plan
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import PlanResult, plan
 from metadata.placement.ranges import laid_out
 from metadata.placement.report import mt_kahypar
 from tests.bench import placement_spark
@@ -50,7 +50,7 @@ class Bench:
     figures: dict[str, Any] = field(default_factory=dict)
     goals: list[Goal] = field(default_factory=list)
 
-    def planned(self, name: str, run: Callable[[], Outcome]) -> Outcome:
+    def planned(self, name: str, run: Callable[[], PlanResult]) -> PlanResult:
         """One plan, timed."""
         self.report.step(name)
         cpu, wall = time.process_time(), time.monotonic()
@@ -76,10 +76,10 @@ class Bench:
         self.goal(f"{name}, {servers} servers: max/mean load", "x", EVEN, figures["max_over_mean_load"])
 
 
-def plain_a(bench: Bench, instance: Instance) -> Outcome:
+def plain_a(bench: Bench, instance: Instance) -> PlanResult:
     """A on 16 servers, without hot endpoints; and Mt-KaHyPar, where it is installed."""
     name = "A"
-    options = Options(servers=(16,), partitions=16, hot_budget=0.0)
+    options = PlanOptions(servers=(16,), partitions=16, hot_budget=0.0)
     outcome = bench.planned(name, lambda: plan(instance, options, COSTS))
     bench.judge(name, 16, 2.70)
     bench.goal("A: CPU time of the driver", "s", 5.0, bench.figures[name]["cpu_s"])
@@ -98,29 +98,29 @@ def plain_a(bench: Bench, instance: Instance) -> Outcome:
 def several(bench: Bench, instance: Instance) -> None:
     """A planned for 4, 8 and 16 servers at the same time; the number of partitions is chosen."""
     name = "A for 4, 8 and 16"
-    options = Options(servers=(4, 8, 16), hot_budget=0.0, least_partitions=24)
+    options = PlanOptions(servers=(4, 8, 16), hot_budget=0.0, least_partitions=24)
     bench.planned(name, lambda: plan(instance, options, COSTS))
     bench.judge(name, 16, 2.70)
 
 
 def hot(bench: Bench, name: str, instance: Instance, bound: float) -> None:
     """With a hot set that adds at most half a percent of the load."""
-    options = Options(servers=(16,), partitions=16, hot_budget=HOT)
+    options = PlanOptions(servers=(16,), partitions=16, hot_budget=HOT)
     bench.planned(name, lambda: plan(instance, options, COSTS))
     bench.judge(name, 16, bound)
     bench.goal(f"{name}: added load", "of the load", HOT, bench.figures[name]["hot"]["added_load"])
 
 
-def drift(bench: Bench, before: Population, current: Outcome) -> None:
+def drift(bench: Bench, before: Population, current: PlanResult) -> None:
     """Clients with other interests come: the placement of A is kept, mended, or made anew."""
     instance = drifted(before, population(OTHER), DRIFT).instance()
-    options = Options(servers=(16,), least_partitions=16, hot_budget=0.0, movement_budget=MOVED)
+    options = PlanOptions(servers=(16,), least_partitions=16, hot_budget=0.0, movement_budget=MOVED)
     name = "A after drift, warm start"
     bench.planned(name, lambda: plan(instance, options, COSTS, current.placement))
     figures = bench.figures[name]
     bench.goal("drift: max/mean load after the warm start", "x", EVEN, _of_plan(figures, "max_over_mean_load"))
     bench.goal("drift: subscriptions moved", "share", MOVED, figures["moved"]["plan"]["subscriptions"])
-    free = Options(servers=(16,), partitions=16, hot_budget=0.0)
+    free = PlanOptions(servers=(16,), partitions=16, hot_budget=0.0)
     again = bench.planned("A after drift, made anew", lambda: plan(instance, free, COSTS))
     moved = laid_out(again.placement, 16, 16) != current.placement
     share = float(instance.subscribers[moved].sum() / instance.subscribers.sum())
@@ -135,7 +135,7 @@ def large(bench: Bench) -> None:
     """B as 48 partitions on 48 servers."""
     name = "B"
     instance = population(B).instance()
-    options = Options(servers=(48,), partitions=48, hot_budget=0.0)
+    options = PlanOptions(servers=(48,), partitions=48, hot_budget=0.0)
     bench.planned(name, lambda: plan(instance, options, COSTS))
     bench.judge(name, 48, 2.90)
 

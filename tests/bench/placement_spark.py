@@ -30,7 +30,7 @@ from metadata.jobs.session import SparkOptions, spark_opened
 from metadata.jobs.sets import held, store_subscriptions
 from metadata.placement.blocks import Block
 from metadata.placement.instance import Instance
-from metadata.placement.options import Options
+from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from tests.support.commandline import parser
 from tests.support.instances import Population
@@ -122,7 +122,7 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
         steps[name] = round(time.monotonic() - begun, 1)
 
     rates = pq.read_table(folder / "rates.parquet")
-    options = Options(servers=(leaves,), partitions=leaves, hot_budget=0.0)
+    options = PlanOptions(servers=(leaves,), partitions=leaves, hot_budget=0.0)
     spark_options = SparkOptions(folder / "scratch", memory=MEMORY, cores=CORES, java=java.find())
     with spark_opened(spark_options) as spark:
         step("Spark started")

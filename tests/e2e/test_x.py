@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from tests.e2e.page import open_page, shows_load
 from tests.support.chromium import chromium
 from tests.support.nginx import needs_nginx
@@ -21,7 +21,7 @@ STOPPED = 17.0
 
 @pytest.mark.takes(30)
 async def test_the_page_follows_through_nginx_and_says_when_kafka_is_away(
-    tmp_path: Path, kafka_program: Program
+    tmp_path: Path, kafka_program: KafkaProgram
 ) -> None:
     async with chromium() as browser, running(tmp_path, "x", servers=2) as system:
         await system.put({"/test/load": 100})

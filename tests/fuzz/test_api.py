@@ -22,12 +22,12 @@ from diem.process.clock import SystemClock
 from diem.process.plan import Rate
 from services.data.access.access import Access
 from services.data.access.keys import Keyring, new_key
-from services.data.access.plans import Plan, Plans
+from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.api import Api, ApiOptions, openapi
 from services.data.store import Store
 
 KEY = "a-write-key-of-the-tests"
-PLANS = Plans([Plan("fuzz", per_minute=10**6, per_day=10**6)])
+PLANS = AccessPlans([AccessPlan("fuzz", per_minute=10**6, per_day=10**6)])
 API_KEY, API_TEXT = new_key("the tests", "fuzz", 0)
 EXAMPLES = 40
 

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.kafka.jars import JarsUnavailable
 from deploy.kafka.java import NoJava
-from deploy.kafka.program import Program, prepare
+from deploy.kafka.program import KafkaProgram, prepare
 from diem.kafka.config import KafkaOptions
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable
@@ -20,7 +20,7 @@ class SharedBroker(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def kafka_program() -> Program:
+def kafka_program() -> KafkaProgram:
     """What brokers are run with; a test that takes it is skipped where it cannot be had, and fails where it must be."""
     try:
         return prepare()

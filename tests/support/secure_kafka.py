@@ -15,7 +15,7 @@ from aiokafka.protocol.admin import CreateAclsRequest
 
 from deploy.kafka.brokers import HOST, BrokerPlan
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import administering, connected
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
@@ -53,7 +53,7 @@ def _openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
-class SecureProgram(Program):
+class SecureProgram(KafkaProgram):
     """A broker with two listeners more: for users, and one whose advertised address is not in its certificate."""
 
     ports: ClassVar[tuple[int, int]]
@@ -84,7 +84,7 @@ class SecureProgram(Program):
 class SecureKafka:
     """The cluster, its certificates and its users, whose passwords are files."""
 
-    def __init__(self, directory: Path, program: Program) -> None:
+    def __init__(self, directory: Path, program: KafkaProgram) -> None:
         self.directory = directory
         directory.mkdir(exist_ok=True)
         self.certificates = Certificates(directory)

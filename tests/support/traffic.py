@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from diem.protocol.traffic import Counted, Event, Type, encode
+from diem.protocol.traffic import Counted, TrafficEvent, Type, encode
 from metadata.statistics.plain import Arrival
 
 BEGIN = 1_767_225_600_000
@@ -24,14 +24,14 @@ class Life:
         self.killed = killed
         self._numbers = count()
 
-    def event(self, type_: Type, at: int, client: int = 0, connection: int = 0, *endpoints: str) -> Event:
+    def event(self, type_: Type, at: int, client: int = 0, connection: int = 0, *endpoints: str) -> TrafficEvent:
         event_id = f"{self.boot}-{next(self._numbers)}"
-        event = Event(type_, event_id, at, self.edge, endpoints=endpoints)
+        event = TrafficEvent(type_, event_id, at, self.edge, endpoints=endpoints)
         if type_ is Type.COUNTS:
             return event
         return event._replace(client=f"{client:016x}", connection=f"{connection:016x}")
 
-    def counts(self, since: int, until: int, **updates: tuple[int, int]) -> Event:
+    def counts(self, since: int, until: int, **updates: tuple[int, int]) -> TrafficEvent:
         named = {f"/{name}": Counted(*value) for name, value in updates.items()}
         return self.event(Type.COUNTS, until)._replace(since=since, until=until, updates=named)
 
@@ -55,7 +55,7 @@ def generated(seed: int, *, minutes: int = 90, clients: int = 60) -> list[Arriva
     return _arrived(events, chance)
 
 
-def _counted(life: Life, chance: random.Random) -> Iterator[Event]:
+def _counted(life: Life, chance: random.Random) -> Iterator[TrafficEvent]:
     since = life.begin
     for until in range(life.begin // MINUTE * MINUTE + MINUTE, life.end, MINUTE):
         names = chance.sample(range(30), chance.randint(0, 12))
@@ -64,7 +64,7 @@ def _counted(life: Life, chance: random.Random) -> Iterator[Event]:
         since = until
 
 
-def _connected(life: Life, client: int, connection: int, chance: random.Random) -> Iterator[Event]:
+def _connected(life: Life, client: int, connection: int, chance: random.Random) -> Iterator[TrafficEvent]:
     at = chance.randrange(life.begin, life.end)
     yield life.event(Type.CONNECT, at, client, connection)
     for _ in range(chance.randint(0, 12)):
@@ -83,7 +83,7 @@ def _connected(life: Life, client: int, connection: int, chance: random.Random) 
         yield life.event(Type.DISCONNECT, min(at, life.end), client, connection)
 
 
-def _arrived(events: list[Event], chance: random.Random) -> list[Arrival]:
+def _arrived(events: list[TrafficEvent], chance: random.Random) -> list[Arrival]:
     arrivals = []
     for event in events:
         if chance.random() < 0.03:
@@ -94,7 +94,7 @@ def _arrived(events: list[Event], chance: random.Random) -> list[Arrival]:
     return sorted(arrivals, key=lambda arrival: (arrival.at, arrival.event.id))
 
 
-def write(folder: Path, name: str, events: Iterable[Event], *others: bytes) -> Path:
+def write(folder: Path, name: str, events: Iterable[TrafficEvent], *others: bytes) -> Path:
     """Make a file of events, and of other lines, appear in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     hidden = folder / f".{name}"

@@ -19,7 +19,7 @@ from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate
 from diem.links.internal import InternalConnection
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.links.proxy_end import ProxyEnd
 from diem.process.clock import ManualClock
 from diem.protocol import feed
@@ -28,12 +28,12 @@ from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap
 from diem.protocol.update import UPDATE, Change, encode
 from proxy import said
 from proxy.allowed import Allowed
-from proxy.frames import Run, Splitter
+from proxy.frames import FrameRun, Splitter
 from proxy.passthrough import Passthrough
 from proxy.routing import Router
-from proxy.shared import Shared
+from proxy.shared import SharedProxy
 from proxy.upstream import Receiver
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 from tests.unit.proxy.world import START, Client, Timers, name_of
 
 PARTITIONS = 3
@@ -175,11 +175,11 @@ class Line:
             return
         chunk = b"".join(link.frames.popleft() for _ in range(min(count, len(link.frames))))
         for piece in Splitter().feed(chunk):
-            if isinstance(piece, Run):
+            if isinstance(piece, FrameRun):
                 self._receiver.updates(self.url, piece.data, piece.frames)
                 continue
             message = said.parse(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
-            if isinstance(message, said.Resync):
+            if isinstance(message, said.UpstreamResync):
                 self._resync(self, list(message.endpoints))
             self._receiver.heard(self.url, message)
 
@@ -202,10 +202,10 @@ class Member:
         self.hub = Hub(ownership=ownership)
         edge = Edge(self.hub, cast("Gate", None), EdgeRules(self.owner.server, "z-proxy"))
         edge.ready = True
-        self.server = Server(self.hub, edge, cluster.clock, ownership)
+        self.server = WebSocketServer(self.hub, edge, cluster.clock, ownership)
         self.server._log = _SILENT
         self.end = ProxyEnd(edge)
-        self.end._keeper = cast("Keeper", NoKeeper())
+        self.end._keeper = cast("LinkMonitor", NoKeeper())
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         """Names that are catching up -> the position at which they have."""
@@ -268,7 +268,7 @@ class Cluster:
     Which mode the proxy has is up to the subclass: it sets ``shared``, and knows the lines.
     """
 
-    shared: Shared | Passthrough
+    shared: SharedProxy | Passthrough
     hub: Hub
 
     def __init__(self, hints: str) -> None:

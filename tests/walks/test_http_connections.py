@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diem.links.connection_limits import GRACE_S, ConnectionLimiter, ConnectionLimits, Pool
-from diem.process.limits import Verdict
+from diem.process.limits import AdmissionResult
 from tests.walks import walk_settings
 
 READERS, PRIVILEGED, PENDING, PER_ADDRESS = 3, 1, 3, 2
@@ -97,7 +97,7 @@ class HttpConnections(RuleBasedStateMachine):
             assert one in self.limiter.readers or (privileged and one in self.limiter.privileged)
             return
         assert not (privileged and own_room), "reserved for it"
-        if verdict is Verdict.PROCESS_FULL:
+        if verdict is AdmissionResult.PROCESS_FULL:
             assert not room, "an idle reader could have given way"
         else:
             assert not self.gives_way(self.limiter.readers, one.address)

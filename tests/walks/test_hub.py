@@ -25,7 +25,7 @@ from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import GONE, UPDATE, Change, encode
 from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher.backlog import Backlog
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 from tests.support.maps import changes_of
 from tests.walks import walk_settings
 
@@ -147,7 +147,7 @@ class Publisher:
 class Bridge:
     """One link: the names that it reads, how far it has read each, and what it must still say of them."""
 
-    def __init__(self, server: Server, publisher: Publisher) -> None:
+    def __init__(self, server: WebSocketServer, publisher: Publisher) -> None:
         self._server = server
         self._publisher = publisher
         self.owned: tuple[int, ...] = (0, 1)
@@ -286,7 +286,7 @@ class World:
         self.ownership = Ownership()
         self.hub = Hub(ownership=self.ownership)
         edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-client"))
-        self.server = Server(self.hub, edge, self.clock, self.ownership)
+        self.server = WebSocketServer(self.hub, edge, self.clock, self.ownership)
         self.map = PartitionMap(Head(PARTITIONS, 0), entries)
         self.publisher = Publisher(self.map)
         self.bridge = Bridge(self.server, self.publisher)

@@ -6,7 +6,7 @@ from copy import deepcopy
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from diem.process.limits import AddressLimits, AddressTable, Admission, Allowance, TokenBucket, Verdict
+from diem.process.limits import AddressLimits, AddressTable, Admission, AdmissionResult, MessageAllowance, TokenBucket
 from tests.walks import walk_settings
 
 LIMITS = AddressLimits(
@@ -19,7 +19,7 @@ class Account:
     """What one address did, as somebody counts it who knows nothing of buckets."""
 
     def __init__(self) -> None:
-        self.held: list[Allowance] = []
+        self.held: list[MessageAllowance] = []
         self.most = 0
         """Connections that it had at a time."""
         self.connects: deque[float] = deque()
@@ -45,8 +45,8 @@ class Comings(RuleBasedStateMachine):
     def connect(self, address: str) -> None:
         account = self.accounts[address]
         outcome = self.admission.admit(address, self.now)
-        if isinstance(outcome, Verdict):
-            if outcome is Verdict.ADDRESS_LIMIT:
+        if isinstance(outcome, AdmissionResult):
+            if outcome is AdmissionResult.ADDRESS_LIMIT:
                 assert len(account.held) == LIMITS.connections
             else:
                 wait = self.admission.retry_after(address, self.now)

@@ -11,7 +11,7 @@ from diem.fanout.session import Session
 from proxy.frames import frames_of
 from proxy.passthrough import Passthrough
 from proxy.standing import Dialler
-from proxy.standing import Line as RealLine
+from proxy.standing import UpstreamLink as RealLine
 from proxy.upstream import Receiver
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 
 from proxy.relay import Relay
-from proxy.shared import Shared
+from proxy.shared import SharedProxy
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks
 
@@ -40,12 +40,12 @@ class SharedCluster(Cluster):
     """One line to each server for all clients."""
 
     hub: Relay
-    shared: Shared
+    shared: SharedProxy
 
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
         self.hub = Relay(limit=128)
-        self.shared = Shared(self.hub, self.router, self, self.clock, self.timers.later)
+        self.shared = SharedProxy(self.hub, self.router, self, self.clock, self.timers.later)
         self._lines = {member.url: Line(member, self.shared, self.announced) for member in self.members}
 
     def lines(self) -> list[Line]:

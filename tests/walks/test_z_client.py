@@ -26,7 +26,7 @@ from diem.protocol import feed
 from diem.protocol.codes import Close
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 from tests.support.maps import changes_of
 from tests.support.virtual_time import VirtualLoop, run_virtual
 from tests.walks import walk_settings
@@ -64,7 +64,7 @@ class Node:
         self.hub = Hub(limit=world.limit, ownership=(ownership := Ownership()))
         rules = EdgeRules(f"websocket-{number}", "z-client", subscriptions=world.limit)
         self.edge = Edge(self.hub, Gate(GateRules(subscriptions=world.limit)), rules)
-        self.server = Server(self.hub, self.edge, self.clock, ownership)
+        self.server = WebSocketServer(self.hub, self.edge, self.clock, ownership)
         self.places: tuple[int, ...] = ()
         self.read: dict[int, int] = {}
         self.stalled = False

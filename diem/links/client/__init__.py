@@ -1,7 +1,7 @@
 """The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with what is known."""
 
-from diem.links.client.base import Client, Event, Kind, Timing
+from diem.links.client.base import BaseClient, Event, Kind, Timing
 from diem.links.client.partitioned import PartitionedClient
 from diem.links.client.updates import UpdatesClient
 
-__all__ = ["Client", "Event", "Kind", "PartitionedClient", "Timing", "UpdatesClient"]
+__all__ = ["BaseClient", "Event", "Kind", "PartitionedClient", "Timing", "UpdatesClient"]

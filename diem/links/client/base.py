@@ -90,7 +90,7 @@ class Mailbox:
         return self._events.pop(next(iter(self._events)))
 
 
-class Client(ABC):
+class BaseClient(ABC):
     """An asynchronous iterator of :class:`Event`, connected until the block is left.
 
     Updates that are not newer than what was told, or of endpoints that are not subscribed, are dropped. Events wait in

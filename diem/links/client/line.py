@@ -23,7 +23,7 @@ from diem.protocol import codes, messages
 from diem.protocol.traffic import with_client
 
 
-class Wanted:
+class SubscriptionSet:
     """The set of names that is wanted, and what was asked for on this connection."""
 
     def __init__(self) -> None:
@@ -133,24 +133,24 @@ class Hearing(Protocol):
         """The version that is known of an endpoint; None = none."""
         ...
 
-    def opened(self, line: "Line", url: str) -> None:
+    def opened(self, line: "ClientLink", url: str) -> None:
         """There is a connection."""
         ...
 
-    def closed(self, line: "Line", code: int | None, reason: str) -> None:
+    def closed(self, line: "ClientLink", code: int | None, reason: str) -> None:
         """There is none any more, or the attempt failed (code None)."""
         ...
 
-    def heard(self, line: "Line", message: dict[str, Any]) -> None:
+    def heard(self, line: "ClientLink", message: dict[str, Any]) -> None:
         """The server says something. KeyError, TypeError, AttributeError: it is not of the protocol."""
         ...
 
-    def nonsense(self, line: "Line") -> None:
+    def nonsense(self, line: "ClientLink") -> None:
         """What the server sent is not of the protocol; the connection ends."""
         ...
 
 
-class Line:
+class ClientLink:
     """One connection. ``want`` and ``release`` take effect now, or when there is a connection."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Line:
         self._hearing = hearing
         self._origin = origin
         self._timing = timing
-        self._wanted = Wanted()
+        self._wanted = SubscriptionSet()
         self._work = asyncio.Event()
         self.is_open = False
         self.ended: tuple[int, str] | None = None

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from diem.links.client.base import Timing
-from diem.links.client.line import Line
+from diem.links.client.line import ClientLink
 
 
-class Owner:
+class OwnerConnection:
     """A server by its URL; the line to it is dialled at once. ``now`` is the time of the running loop."""
 
-    def __init__(self, url: str, line: Line, timing: Timing, now: float) -> None:
+    def __init__(self, url: str, line: ClientLink, timing: Timing, now: float) -> None:
         self.url = url
         self.line = line
         self.task = asyncio.create_task(line.run())
@@ -68,33 +68,33 @@ class Owner:
         self._doubt_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
 
 
-class Owners:
-    """Server -> :class:`Owner`. ``connect`` makes the line to a server; it is dialled at once."""
+class OwnerPool:
+    """Server -> :class:`OwnerConnection`. ``connect`` makes the line to a server; it is dialled at once."""
 
-    def __init__(self, connect: Callable[[str], Line], timing: Timing) -> None:
+    def __init__(self, connect: Callable[[str], ClientLink], timing: Timing) -> None:
         self._connect = connect
         self._timing = timing
-        self._owners: dict[str, Owner] = {}
-        self._urls: dict[Line, str] = {}
+        self._owners: dict[str, OwnerConnection] = {}
+        self._urls: dict[ClientLink, str] = {}
 
-    def __iter__(self) -> Iterator[Owner]:
+    def __iter__(self) -> Iterator[OwnerConnection]:
         """All of them, as they are now: they may change meanwhile."""
         return iter(list(self._owners.values()))
 
-    def get(self, url: str | None) -> Owner | None:
+    def get(self, url: str | None) -> OwnerConnection | None:
         """The one at this URL, if it is known."""
         return self._owners.get(url or "")
 
-    def url(self, line: Line) -> str | None:
+    def url(self, line: ClientLink) -> str | None:
         """The server that a line goes to; None when it was parted from."""
         return self._urls.get(line)
 
-    def line(self, url: str) -> Line:
+    def line(self, url: str) -> ClientLink:
         """The line to a server, which may be a new one."""
         owner = self._owners.get(url)
         if owner is None:
             line = self._connect(url)
-            owner = self._owners[url] = Owner(url, line, self._timing, asyncio.get_running_loop().time())
+            owner = self._owners[url] = OwnerConnection(url, line, self._timing, asyncio.get_running_loop().time())
             self._urls[line] = url
         return owner.line
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import httpx
 
-from diem.links.client.base import Client, Event, Timing
-from diem.links.client.line import Find, Line, NothingToDial, new_identity
+from diem.links.client.base import BaseClient, Event, Timing
+from diem.links.client.line import ClientLink, Find, NothingToDial, new_identity
 from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
-from diem.links.client.owners import Owners
+from diem.links.client.owners import OwnerPool
 from diem.links.client.pace import Pace
-from diem.links.client.routes import Located, Routes, Step
+from diem.links.client.routes import Located, Routes, RouteStep
 from diem.process.backoff import full_jitter
 
 SILENT_AFTER: Final = 32.0
@@ -28,7 +28,7 @@ def _authorities() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-class PartitionedClient(Client):
+class PartitionedClient(BaseClient):
     """Finds out from the metadata services at ``bases`` who owns what, and follows the servers' ``moved``.
 
     It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
@@ -52,7 +52,7 @@ class PartitionedClient(Client):
         """Of all lines: one to a server that was parted from before does not begin anew."""
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
-        self._owners = Owners(self._connect, self._timing)
+        self._owners = OwnerPool(self._connect, self._timing)
         self._told_live: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
@@ -144,7 +144,7 @@ class PartitionedClient(Client):
             servers[url] = named or servers.get(url, False)
         self._owners.named(servers)
 
-    def _apply(self, steps: Sequence[Step]) -> None:
+    def _apply(self, steps: Sequence[RouteStep]) -> None:
         together: dict[tuple[str, str], list[str]] = defaultdict(list)
         for step in steps:
             together[step.kind, step.url].append(step.name)
@@ -155,8 +155,8 @@ class PartitionedClient(Client):
                 owner.line.release(names)
         self._wake.set()
 
-    def _connect(self, url: str) -> Line:
-        return Line(self._finder(url), self, self._origin, self._timing, identity=self._identity, pace=self._pace)
+    def _connect(self, url: str) -> ClientLink:
+        return ClientLink(self._finder(url), self, self._origin, self._timing, identity=self._identity, pace=self._pace)
 
     def _finder(self, url: str) -> Find:
         async def find() -> str:
@@ -177,12 +177,12 @@ class PartitionedClient(Client):
 
     # Hearing
 
-    def opened(self, _line: Line, url: str) -> None:
+    def opened(self, _line: ClientLink, url: str) -> None:
         """Until it says otherwise, it is live."""
         self._say(Event("open", message=url), url)
         self._live(url, live=True)
 
-    def closed(self, line: Line, code: int | None, reason: str) -> None:
+    def closed(self, line: ClientLink, code: int | None, reason: str) -> None:
         """What was there is stale, and may be elsewhere."""
         url = self._owners.url(line)
         if url is None:
@@ -197,12 +197,12 @@ class PartitionedClient(Client):
             # It dials no more: whoever needs this server again begins anew.
             self._owners.part(url)
 
-    def nonsense(self, line: Line) -> None:
+    def nonsense(self, line: ClientLink) -> None:
         """Say so."""
         url = self._owners.url(line)
         self._say(Event("error", message=f"{url} sent what is not of the protocol"), url)
 
-    def heard(self, line: Line, message: dict[str, Any]) -> None:
+    def heard(self, line: ClientLink, message: dict[str, Any]) -> None:
         """Follow what is said about owners; the rest becomes events."""
         url = self._owners.url(line)
         if url is None:

@@ -22,7 +22,7 @@ class Located(NamedTuple):
     """It comes of an older epoch than one before: good enough for what has no place, no reason to leave one."""
 
 
-class Step(NamedTuple):
+class RouteStep(NamedTuple):
     """What is to be done with one endpoint at one server. A join of what is joined already asks again."""
 
     kind: Literal["join", "leave"]
@@ -73,15 +73,15 @@ class Routes:
         """It is to be located."""
         self._routes[name] = _Route(due=now)
 
-    def again(self, name: str) -> list[Step]:
+    def again(self, name: str) -> list[RouteStep]:
         """Ask for it once more where it is, if it is anywhere."""
         url = self._routes[name].url
-        return [] if url is None else [Step("join", name, url)]
+        return [] if url is None else [RouteStep("join", name, url)]
 
-    def release(self, name: str) -> list[Step]:
+    def release(self, name: str) -> list[RouteStep]:
         """Nobody wants it any more."""
         route = self._routes.pop(name, None)
-        return [] if route is None else [Step("leave", name, url) for url in (route.url, route.old) if url]
+        return [] if route is None else [RouteStep("leave", name, url) for url in (route.url, route.old) if url]
 
     def url(self, name: str) -> str | None:
         """Where it is subscribed, or about to be; None = nowhere."""
@@ -123,9 +123,9 @@ class Routes:
             if route and route.asking:
                 route.asking, route.due = False, now
 
-    def located(self, names: Sequence[str], answer: Located, live: Mapping[str, bool], now: float) -> list[Step]:
+    def located(self, names: Sequence[str], answer: Located, live: Mapping[str, bool], now: float) -> list[RouteStep]:
         """Follow an answer about ``names``. ``live``: servers with an open connection, and whether they are live."""
-        steps: list[Step] = []
+        steps: list[RouteStep] = []
         # Hot ones last: they go where the others make connections.
         for name in sorted(names, key=answer.hot.__contains__):
             route = self._routes.get(name)
@@ -141,9 +141,9 @@ class Routes:
                 self._delay(route, max(route.hops, MAX_HOPS) + 1, now)
         return steps
 
-    def settled(self, url: str, names: Iterable[str], now: float) -> list[Step]:
+    def settled(self, url: str, names: Iterable[str], now: float) -> list[RouteStep]:
         """The server answered: what was kept elsewhere until now is left."""
-        steps: list[Step] = []
+        steps: list[RouteStep] = []
         for name in names:
             route = self._routes.get(name)
             if route and route.url == url and not route.settled:
@@ -151,9 +151,9 @@ class Routes:
                 steps += _leave_old(name, route)
         return steps
 
-    def moved(self, url: str, names: Iterable[str], owner: str | None, now: float) -> list[Step]:
+    def moved(self, url: str, names: Iterable[str], owner: str | None, now: float) -> list[RouteStep]:
         """The server gives these away; it may go on serving them until they are left."""
-        steps: list[Step] = []
+        steps: list[RouteStep] = []
         for name in names:
             route = self._routes.get(name)
             if route is None:
@@ -169,7 +169,7 @@ class Routes:
                 steps += self.not_owner(url, name, owner, now)
         return steps
 
-    def not_owner(self, url: str, name: str, owner: str | None, now: float) -> list[Step]:
+    def not_owner(self, url: str, name: str, owner: str | None, now: float) -> list[RouteStep]:
         """The server refused to take it."""
         route = self._routes.get(name)
         if route is None or url not in (route.url, route.old):
@@ -177,9 +177,9 @@ class Routes:
         if route.old == url:
             return _leave_old(name, route)
         route.url, route.settled = None, False
-        return [Step("leave", name, url), *self._hop(name, route, owner, url, now)]
+        return [RouteStep("leave", name, url), *self._hop(name, route, owner, url, now)]
 
-    def over_limit(self, url: str, name: str, now: float) -> list[Step]:
+    def over_limit(self, url: str, name: str, now: float) -> list[RouteStep]:
         """The server has no room for it: it stays where it still is, and is located again after a delay."""
         route = self._routes.get(name)
         if route is None or route.url != url:
@@ -189,11 +189,11 @@ class Routes:
         if route.settled:
             route.old = None
         self._delay(route, max(route.hops, MAX_HOPS) + 1, now)
-        return [Step("leave", name, url)]
+        return [RouteStep("leave", name, url)]
 
-    def lost(self, url: str) -> list[Step]:
+    def lost(self, url: str) -> list[RouteStep]:
         """The connection is gone, and all that was registered on it."""
-        steps: list[Step] = []
+        steps: list[RouteStep] = []
         for name, route in self._routes.items():
             if route.url == url:
                 route.settled = False
@@ -207,7 +207,7 @@ class Routes:
             if route.url == url:
                 route.due = now
 
-    def _hop(self, name: str, route: _Route, owner: str | None, origin: str, now: float) -> list[Step]:
+    def _hop(self, name: str, route: _Route, owner: str | None, origin: str, now: float) -> list[RouteStep]:
         hops = 1 if now - route.settled_at >= self._timing.stays_after else route.hops + 1
         route.settled_at = math.inf  # a stay counts once, or refusals after it would go round for ever
         self._delay(route, hops, now)
@@ -219,12 +219,12 @@ class Routes:
         wait = full_jitter(hops - MAX_HOPS - 1, self._timing.base, self._timing.cap) if hops > MAX_HOPS else 0
         route.due = now + wait
 
-    def _join(self, name: str, route: _Route, url: str) -> list[Step]:
-        steps = [Step("join", name, url)]
+    def _join(self, name: str, route: _Route, url: str) -> list[RouteStep]:
+        steps = [RouteStep("join", name, url)]
         if route.settled:
             route.old, route.old_serves = route.url, True
         elif route.url is not None:
-            steps.append(Step("leave", name, route.url))
+            steps.append(RouteStep("leave", name, route.url))
         if route.old == url:
             route.old = None
         route.url, route.settled, route.due = url, False, math.inf
@@ -240,6 +240,6 @@ class Routes:
         return next((url for url in choices if url != present), present)
 
 
-def _leave_old(name: str, route: _Route) -> list[Step]:
+def _leave_old(name: str, route: _Route) -> list[RouteStep]:
     url, route.old = route.old, None
-    return [] if url is None else [Step("leave", name, url)]
+    return [] if url is None else [RouteStep("leave", name, url)]

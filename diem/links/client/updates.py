@@ -4,11 +4,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from diem.links.client.base import Client, Event, Timing
-from diem.links.client.line import Line
+from diem.links.client.base import BaseClient, Event, Timing
+from diem.links.client.line import ClientLink
 
 
-class UpdatesClient(Client):
+class UpdatesClient(BaseClient):
     """One connection to one of ``urls``, kept up until the block is left.
 
     A ``status`` event is about the connection, or about an endpoint for which the server spoke apart: an endpoint is
@@ -20,7 +20,7 @@ class UpdatesClient(Client):
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that were last said not to be live."""
-        self._line = Line(self._find, self, origin, timing or Timing())
+        self._line = ClientLink(self._find, self, origin, timing or Timing())
 
     async def _run(self) -> None:
         await self._line.run()
@@ -40,19 +40,19 @@ class UpdatesClient(Client):
 
     # Hearing
 
-    def opened(self, _line: Line, url: str) -> None:
+    def opened(self, _line: ClientLink, url: str) -> None:
         """Say so."""
         self._say(Event("open", message=url))
 
-    def closed(self, _line: Line, code: int | None, reason: str) -> None:
+    def closed(self, _line: ClientLink, code: int | None, reason: str) -> None:
         """Say so."""
         self._say(Event("closed", code=code, message=reason))
 
-    def nonsense(self, _line: Line) -> None:
+    def nonsense(self, _line: ClientLink) -> None:
         """Say so."""
         self._say(Event("error", message="the server sent what is not of the protocol"))
 
-    def heard(self, _line: Line, message: dict[str, Any]) -> None:
+    def heard(self, _line: ClientLink, message: dict[str, Any]) -> None:
         """Turn it into events."""
         self._take(message)
         match message.get("type"):

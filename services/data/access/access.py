@@ -10,14 +10,14 @@ import structlog
 from diem.process import metrics
 from diem.process.clock import Clock
 from services.data.access import records
-from services.data.access.accounts import Accounts
+from services.data.access.accounts import KeyAccounts
 from services.data.access.addresses import Addresses
 from services.data.access.keys import Key, Keyring, new_key
-from services.data.access.ledger import Ledger
-from services.data.access.plans import Plan, Plans
+from services.data.access.ledger import UsageLedger
+from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, day_of
 from services.data.access.usage import Cell, Usage
-from services.data.access.verdict import Asked, Reason, Verdict
+from services.data.access.verdict import QuotaDecision, QuotaRequest, Reason
 from services.data.errors import DataError
 from services.data.store import Store
 
@@ -40,20 +40,20 @@ class Access:
         clock: says when a minute and a day are over.
     """
 
-    def __init__(self, plans: Plans, ring: Keyring, store: Store, clock: Clock) -> None:
+    def __init__(self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock) -> None:
         self.plans = plans
         self.usage = Usage()
-        self.ledger = Ledger(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
+        self.ledger = UsageLedger(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
         self._ring = ring
         self._store = store
         self._clock = clock
-        self._accounts = Accounts(self.ledger, ring, clock)
+        self._accounts = KeyAccounts(self.ledger, ring, clock)
         self._addresses = Addresses(clock)
         self._creating = asyncio.Lock()
         self._unknown = 0
 
     @classmethod
-    async def open(cls, plans: Plans, store: Store, clock: Clock) -> Self:
+    async def open(cls, plans: AccessPlans, store: Store, clock: Clock) -> Self:
         """Read the keys of the store.
 
         Raises:
@@ -66,24 +66,24 @@ class Access:
 
     # Requests
 
-    async def admit(self, text: str, asked: Asked) -> Verdict:
+    async def admit(self, text: str, asked: QuotaRequest) -> QuotaDecision:
         """Decide on a request that shows a key."""
         key = self._ring.verify(text)
         if key is None:
             self._unknown += 1
-            return Verdict(Reason.UNKNOWN)
+            return QuotaDecision(Reason.UNKNOWN)
         plan = self.plans.get(key.plan)
         if plan is None:
-            return self._count(Verdict(Reason.NO_PLAN, key.plan, key=key), asked)
+            return self._count(QuotaDecision(Reason.NO_PLAN, key.plan, key=key), asked)
         reason = Reason.ADMITTED if asked.free else await self._accounts.take(key, plan)
         if reason is Reason.UNKNOWN:
             self._unknown += 1
-            return Verdict(reason)
+            return QuotaDecision(reason)
         if reason is Reason.ADMITTED:
             reason = _allowed(plan, asked)
         return self._count(self._verdict(reason, plan, self._accounts.quota(key, plan), key), asked)
 
-    def admit_anonymous(self, plan: Plan, address: str, asked: Asked) -> Verdict:
+    def admit_anonymous(self, plan: AccessPlan, address: str, asked: QuotaRequest) -> QuotaDecision:
         """Decide on a request of an address without a key, under the configured plan for those.
 
         Its counts are in memory alone: an address is not for the store to keep.
@@ -93,13 +93,13 @@ class Access:
             reason = _allowed(plan, asked)
         return self._count(self._verdict(reason, plan, quota, None), asked)
 
-    def _verdict(self, reason: Reason, plan: Plan, quota: Quota, key: Key | None) -> Verdict:
+    def _verdict(self, reason: Reason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
         waits = {limit.name: limit.reset_s for limit in limits}
         wait_s = 2 if reason is Reason.UNAVAILABLE else waits.get(reason.value, 0)
-        return Verdict(reason, plan.name, limits, wait_s, key)
+        return QuotaDecision(reason, plan.name, limits, wait_s, key)
 
-    def _count(self, verdict: Verdict, asked: Asked) -> Verdict:
+    def _count(self, verdict: QuotaDecision, asked: QuotaRequest) -> QuotaDecision:
         if not asked.free:
             # What clients ask for is theirs to choose: names that there are not would be without number.
             known = asked.endpoint is not None and self._store.head(asked.endpoint) is not None
@@ -186,7 +186,7 @@ class Access:
         await self._accounts.close()
 
 
-def _allowed(plan: Plan, asked: Asked) -> Reason:
+def _allowed(plan: AccessPlan, asked: QuotaRequest) -> Reason:
     if asked.writes:
         return Reason.READ_ONLY
     return Reason.ADMITTED if asked.endpoint is None or plan.may_read(asked.endpoint) else Reason.PREFIX

@@ -6,9 +6,9 @@ import structlog
 
 from diem.process.clock import Clock
 from services.data.access.keys import Key, Keyring
-from services.data.access.ledger import Ledger
-from services.data.access.plans import Plan
-from services.data.access.quota import Outcome, Quota, day_of
+from services.data.access.ledger import UsageLedger
+from services.data.access.plans import AccessPlan
+from services.data.access.quota import Quota, QuotaOutcome, day_of
 from services.data.access.verdict import REASONS, Reason
 from services.data.errors import StoreUnavailable
 
@@ -20,13 +20,13 @@ class _Account:
 
     __slots__ = ("pending", "quota", "waiting")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AccessPlan) -> None:
         self.quota = Quota(plan)
         self.pending: asyncio.Task[None] | None = None
         self.waiting = 0
 
 
-class Accounts:
+class KeyAccounts:
     """Of keys that were used; as many as there are keys at most.
 
     Args:
@@ -35,14 +35,14 @@ class Accounts:
         clock: says when a minute and a day are over.
     """
 
-    def __init__(self, ledger: Ledger, ring: Keyring, clock: Clock) -> None:
+    def __init__(self, ledger: UsageLedger, ring: Keyring, clock: Clock) -> None:
         self._ledger = ledger
         self._ring = ring
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._closed = False
 
-    def quota(self, key: Key, plan: Plan) -> Quota:
+    def quota(self, key: Key, plan: AccessPlan) -> Quota:
         """The quota of a key."""
         return self._account(key, plan).quota
 
@@ -50,13 +50,13 @@ class Accounts:
         """A key is of no use any more."""
         self._accounts.pop(key_id, None)
 
-    async def take(self, key: Key, plan: Plan) -> Reason:
+    async def take(self, key: Key, plan: AccessPlan) -> Reason:
         """Take one unit; waits for the store where none is reserved. `UNKNOWN`: it was revoked meanwhile."""
         account = self._account(key, plan)
         while True:
             day = self._today
             outcome = account.quota.take(self._clock.monotonic(), day)
-            if outcome is not Outcome.RESERVE:
+            if outcome is not QuotaOutcome.RESERVE:
                 break
             try:
                 account.waiting += 1
@@ -92,19 +92,19 @@ class Accounts:
         for failed in {str(each) for each in ended if isinstance(each, BaseException)}:
             _logger.warning("unused units of API keys are lost", error=failed)
 
-    def _account(self, key: Key, plan: Plan) -> _Account:
+    def _account(self, key: Key, plan: AccessPlan) -> _Account:
         account = self._accounts.get(key.id)
         if account is None:
             account = self._accounts[key.id] = _Account(plan)
         return account
 
-    def _reserving(self, key: Key, plan: Plan, account: _Account, day: int) -> "asyncio.Task[None]":
+    def _reserving(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> "asyncio.Task[None]":
         if account.pending is None:
             account.pending = asyncio.create_task(self._reserve(key, plan, account, day))
             account.pending.add_done_callback(_heard)
         return account.pending
 
-    async def _reserve(self, key: Key, plan: Plan, account: _Account, day: int) -> None:
+    async def _reserve(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> None:
         units = account.quota.block(account.waiting)
         try:
             if self._closed:

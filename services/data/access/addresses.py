@@ -5,8 +5,8 @@ from typing import Final
 
 from diem.process.clock import Clock
 from diem.process.limits import address_key
-from services.data.access.plans import Plan
-from services.data.access.quota import Outcome, Quota, day_of
+from services.data.access.plans import AccessPlan
+from services.data.access.quota import Quota, QuotaOutcome, day_of
 from services.data.access.verdict import REASONS, Reason
 
 MAX_ADDRESSES: Final = 10_000
@@ -20,7 +20,7 @@ class Addresses:
         self._clock = clock
         self._quotas: OrderedDict[str, Quota] = OrderedDict()
 
-    def take(self, plan: Plan, address: str) -> tuple[Reason, Quota]:
+    def take(self, plan: AccessPlan, address: str) -> tuple[Reason, Quota]:
         """Take one unit of an address; returns how that went, and what its quota is."""
         which = address_key(address)
         quota = self._quotas.get(which)
@@ -32,7 +32,7 @@ class Addresses:
             self._quotas.move_to_end(which)
         now, day = self._clock.monotonic(), day_of(self._clock.wall_ms())
         outcome = quota.take(now, day)
-        if outcome is Outcome.RESERVE:
+        if outcome is QuotaOutcome.RESERVE:
             # Nobody has to be asked: the whole day is here.
             quota.granted(day, quota.whole, quota.whole)
             outcome = quota.take(now, day)

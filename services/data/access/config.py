@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from diem.protocol import endpoints
-from services.data.access.plans import Plan
+from services.data.access.plans import AccessPlan
 
 MAX_PER_MINUTE: Final = 1_000_000
 MAX_PER_DAY: Final = 1_000_000_000
@@ -35,6 +35,6 @@ class PlanConfig(BaseModel):
     )
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> AccessPlan:
         """The plan that it says."""
-        return Plan(self.name, self.per_minute, self.per_day, tuple(self.prefixes or ()))
+        return AccessPlan(self.name, self.per_minute, self.per_day, tuple(self.prefixes or ()))

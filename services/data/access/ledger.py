@@ -12,7 +12,7 @@ Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
 """Adds to the counts, all or none; returns, committed, each one's total. Raises StoreUnavailable."""
 
 
-class Ledger:
+class UsageLedger:
     """Hands out what was committed, and nothing else. Callers bound what waits: one request for each key."""
 
     def __init__(self, commit: Commit) -> None:

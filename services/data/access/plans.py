@@ -11,7 +11,7 @@ DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AccessPlan:
     """A plan; what is None or empty is not limited."""
 
     name: str
@@ -26,16 +26,16 @@ class Plan:
         )
 
 
-class Plans(Mapping[str, Plan]):
+class AccessPlans(Mapping[str, AccessPlan]):
     """The configured plans by name. That of readers without a key is :attr:`anonymous`, not one of them."""
 
-    def __init__(self, plans: Iterable[Plan] = ()) -> None:
+    def __init__(self, plans: Iterable[AccessPlan] = ()) -> None:
         by_name = {plan.name: plan for plan in plans}
         self.anonymous: Final = by_name.pop(ANONYMOUS, None)
         """None: the built-in one, a rate for each address."""
         self._plans = by_name
 
-    def __getitem__(self, name: str) -> Plan:
+    def __getitem__(self, name: str) -> AccessPlan:
         return self._plans[name]
 
     def __iter__(self) -> Iterator[str]:

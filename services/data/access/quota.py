@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from services.data.access.plans import DAY_S, MINUTE_S, Plan
+from services.data.access.plans import DAY_S, MINUTE_S, AccessPlan
 
 UNLIMITED: Final = 10**15
 """Units of a day without a limit, which are counted all the same."""
@@ -23,7 +23,7 @@ BLOCKS_A_DAY: Final = 50
 """So that a killed process loses at most a twenty-fifth of a small quota: the block in use, and the next one."""
 
 
-class Outcome(Enum):
+class QuotaOutcome(Enum):
     """What became of a request for one unit."""
 
     TAKEN = auto()
@@ -45,7 +45,7 @@ class Limit(NamedTuple):
     """Seconds until there are more units again; until all are, for the day."""
 
 
-class Window:
+class RateWindow:
     """Counts within the last 60 seconds; ``now`` is monotonic seconds. Holds at most 61 cells."""
 
     __slots__ = ("_cells", "_count")
@@ -81,10 +81,10 @@ class Quota:
 
     __slots__ = ("_beyond", "_minute", "_per_day", "_per_minute", "day", "spare", "total")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AccessPlan) -> None:
         self._per_minute = plan.per_minute
         self._per_day = plan.per_day or UNLIMITED
-        self._minute = Window()
+        self._minute = RateWindow()
         self.day = -1
         """The day that the two below are of, in days since 1970; -1 before the first."""
         self.total = 0
@@ -94,7 +94,7 @@ class Quota:
         self._beyond = 0
         """Of those, the ones that we reserved beyond the plan, not knowing how many there were."""
 
-    def take(self, now: float, day: int) -> Outcome:
+    def take(self, now: float, day: int) -> QuotaOutcome:
         """Take one unit of both limits, or none of either.
 
         Args:
@@ -102,15 +102,15 @@ class Quota:
             day: the day it is (UTC), in days since 1970.
         """
         if self._per_minute is not None and self._minute.count(now) >= self._per_minute:
-            return Outcome.OVER_MINUTE
+            return QuotaOutcome.OVER_MINUTE
         if self.day != day:
-            return Outcome.RESERVE
+            return QuotaOutcome.RESERVE
         if not self.spare:
-            return Outcome.RESERVE if self.total < self._per_day else Outcome.OVER_DAY
+            return QuotaOutcome.RESERVE if self.total < self._per_day else QuotaOutcome.OVER_DAY
         self.spare -= 1
         if self._per_minute is not None:
             self._minute.add(now)
-        return Outcome.TAKEN
+        return QuotaOutcome.TAKEN
 
     @property
     def whole(self) -> int:

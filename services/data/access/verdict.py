@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from services.data.access.keys import Key
-from services.data.access.quota import Limit, Outcome
+from services.data.access.quota import Limit, QuotaOutcome
 
 
 class Reason(StrEnum):
@@ -23,7 +23,7 @@ class Reason(StrEnum):
     """Nothing is reserved of the day, and the store cannot commit."""
 
 
-class Verdict(NamedTuple):
+class QuotaDecision(NamedTuple):
     """The decision, and the limits as they stand after it."""
 
     reason: Reason
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     key: Key | None = None
 
 
-class Asked(NamedTuple):
+class QuotaRequest(NamedTuple):
     """A request, as far as plans are concerned."""
 
     endpoint: str | None
@@ -44,4 +44,8 @@ class Asked(NamedTuple):
     """Whether no unit is taken for it."""
 
 
-REASONS: Final = {Outcome.TAKEN: Reason.ADMITTED, Outcome.OVER_MINUTE: Reason.MINUTE, Outcome.OVER_DAY: Reason.DAY}
+REASONS: Final = {
+    QuotaOutcome.TAKEN: Reason.ADMITTED,
+    QuotaOutcome.OVER_MINUTE: Reason.MINUTE,
+    QuotaOutcome.OVER_DAY: Reason.DAY,
+}

@@ -21,7 +21,7 @@ from diem.process.clock import Clock, SystemClock
 from diem.process.plan import Rate, ReadPlan
 from services.data.access.access import Access
 from services.data.access.keys import Keyring
-from services.data.access.plans import Plans
+from services.data.access.plans import AccessPlans
 from services.data.api import openapi, problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import Cors
@@ -75,7 +75,7 @@ class Api:
         sources: SourcesStatus = list,
     ) -> None:
         clock = clock or SystemClock()
-        access = access or Access(Plans(), Keyring(), store, clock)
+        access = access or Access(AccessPlans(), Keyring(), store, clock)
         data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
         page = Page(options.page_dir, options.mode, options.servers, options.metadata)
         description = orjson.dumps(openapi.document())

@@ -12,7 +12,7 @@ import orjson
 
 from diem.process.clock import Clock
 from diem.protocol.versions import iso
-from services.data.store import Head, Store
+from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000
 """Of one part (about 1.1 MB, compressed a tenth); as many have a part that is asked for without a limit."""
@@ -26,7 +26,7 @@ _AT_ONCE: Final = 250
 _MIN_COMPRESSED: Final = 1024
 
 
-class Wanted(NamedTuple):
+class CataloguePage(NamedTuple):
     """Which part is asked for."""
 
     gone: bool = False
@@ -65,10 +65,10 @@ class Catalogue:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._parts: OrderedDict[Wanted, Part] = OrderedDict()
+        self._parts: OrderedDict[CataloguePage, Part] = OrderedDict()
         self._making = asyncio.Lock()
 
-    async def part(self, wanted: Wanted, *, fresh: bool = False, compressed: bool = False) -> tuple[Part, int]:
+    async def part(self, wanted: CataloguePage, *, fresh: bool = False, compressed: bool = False) -> tuple[Part, int]:
         """A part, and how many entries were made for it now.
 
         Args:
@@ -89,7 +89,7 @@ class Catalogue:
                     await found.compressed()
         return found, made
 
-    def _kept(self, wanted: Wanted, *, fresh: bool) -> Part | None:
+    def _kept(self, wanted: CataloguePage, *, fresh: bool) -> Part | None:
         found = self._parts.get(wanted)
         if found is None:
             return None
@@ -98,7 +98,7 @@ class Catalogue:
             return found
         return found if not fresh and self._clock.monotonic() - found.made_at < MAX_AGE_S else None
 
-    async def _make(self, wanted: Wanted) -> Part:
+    async def _make(self, wanted: CataloguePage) -> Part:
         revision, made_at, names = self._store.revision, self._clock.monotonic(), self._store.names
         pieces: list[bytes] = []
         entries, more, last = 0, False, ""
@@ -120,12 +120,12 @@ class Catalogue:
             self._parts.popitem(last=False)
         return made
 
-    def _listed(self, names: Sequence[str], *, gone: bool) -> list[Head]:
+    def _listed(self, names: Sequence[str], *, gone: bool) -> list[EndpointHead]:
         heads = [head for name in names if (head := self._store.head(name)) is not None]
         return heads if gone else [head for head in heads if not head.gone]
 
 
-def _entry(head: Head) -> dict[str, Any]:
+def _entry(head: EndpointHead) -> dict[str, Any]:
     return {
         "endpoint": head.endpoint,
         "title": head.title,

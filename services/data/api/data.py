@@ -13,7 +13,7 @@ from diem.protocol import endpoints
 from services.data import datasets
 from services.data.api import cost
 from services.data.api.bodies import idempotency_key, read_body
-from services.data.api.catalogue import ENTRIES_A_REQUEST, MAX_ENTRIES, Catalogue, Wanted
+from services.data.api.catalogue import ENTRIES_A_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import unauthorised
 from services.data.api.history import wanted_version
 from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
@@ -160,7 +160,7 @@ def _endpoint(request: Request) -> str:
     return endpoints.check(path.removeprefix(PREFIX))
 
 
-def _wanted_part(request: Request) -> Wanted | str:
+def _wanted_part(request: Request) -> CataloguePage | str:
     """The part of the catalogue that is asked for, or what is wrong with the question."""
     query = request.query_params
     gone, after, limit = query.get("gone", "false"), query.get("after"), query.get("limit", str(MAX_ENTRIES))
@@ -170,7 +170,7 @@ def _wanted_part(request: Request) -> Wanted | str:
         return "after is the name of an endpoint"
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_ENTRIES):
         return f"limit is a number from 1 to {MAX_ENTRIES}"
-    return Wanted(gone == "true", after or "", int(limit))
+    return CataloguePage(gone == "true", after or "", int(limit))
 
 
 def _etag(version: int, chosen: str) -> str:

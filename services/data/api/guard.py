@@ -16,7 +16,7 @@ from diem.process.plan import ReadPlan
 from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.quota import fields
-from services.data.access.verdict import Asked, Reason
+from services.data.access.verdict import QuotaRequest, Reason
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import refused, too_many_requests
@@ -189,7 +189,7 @@ class Guard:
                 return _Decision(beyond, shows_key=True)
         return _Decision(refused(verdict), {} if asked.free else fields(verdict.limits), shows_key=True)
 
-    def _without_key(self, scope: Scope, headers: Headers, asked: Asked) -> "_Decision":
+    def _without_key(self, scope: Scope, headers: Headers, asked: QuotaRequest) -> "_Decision":
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
@@ -244,12 +244,12 @@ def _address(scope: Scope) -> str:
     return str(scope["client"][0]) if scope["client"] else ""
 
 
-def _asked(scope: Scope) -> Asked:
+def _asked(scope: Scope) -> QuotaRequest:
     # The decoded path, as the resources themselves take it.
     path: str = scope["path"]
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
-    return Asked(endpoint, writes=scope["method"] in _WRITES, free=path == USAGE)
+    return QuotaRequest(endpoint, writes=scope["method"] in _WRITES, free=path == USAGE)
 
 
 def unauthorised(detail: str) -> Response:

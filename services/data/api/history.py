@@ -15,7 +15,7 @@ from diem.protocol.versions import iso
 from services.data.api import cost
 from services.data.api.negotiate import has_etag
 from services.data.errors import MalformedBody, UnknownEndpoint
-from services.data.store import Kept, Store
+from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
 MAX_DIGITS: Final = 18
@@ -28,7 +28,7 @@ BYTES_A_REQUEST: Final = 256 * 1024
 """So many bytes that are described cost a reader one request more."""
 
 
-class Description(NamedTuple):
+class VersionList(NamedTuple):
     """The versions of an endpoint as they are sent."""
 
     newest: int
@@ -44,9 +44,9 @@ class HistoryApi:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._descriptions: OrderedDict[str, Description] = OrderedDict()
+        self._descriptions: OrderedDict[str, VersionList] = OrderedDict()
         self._bytes = 0
-        self._describing: dict[tuple[str, int, int], asyncio.Task[Description]] = {}
+        self._describing: dict[tuple[str, int, int], asyncio.Task[VersionList]] = {}
         self._turn = asyncio.Semaphore(1)
 
     async def versions(self, request: Request) -> Response:
@@ -66,7 +66,7 @@ class HistoryApi:
             found = await self._described(request, endpoint, head.version, count)
         return Response(found.body, headers=_headers(found.newest, found.versions), media_type="application/json")
 
-    async def _described(self, request: Request, endpoint: str, version: int, count: int) -> Description:
+    async def _described(self, request: Request, endpoint: str, version: int, count: int) -> VersionList:
         key = (endpoint, version, count)
         describing = self._describing.get(key)
         if describing is None:
@@ -74,22 +74,22 @@ class HistoryApi:
             describing.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(describing)
 
-    def _ended(self, key: tuple[str, int, int], done: "asyncio.Task[Description]") -> None:
+    def _ended(self, key: tuple[str, int, int], done: "asyncio.Task[VersionList]") -> None:
         del self._describing[key]
         if not done.cancelled():
             done.exception()  # those who wait have it
 
-    async def _describe(self, request: Request, endpoint: str) -> Description:
+    async def _describe(self, request: Request, endpoint: str) -> VersionList:
         async with self._turn:
             kept = await self._store.versions(endpoint)
             size = sum(len(each.content) for each in kept)
             cost.add(request, size // BYTES_A_REQUEST)
             body = await asyncio.to_thread(_body, endpoint, kept) if size > LARGE else _body(endpoint, kept)
-        made = Description(kept[0].version, len(kept), body)
+        made = VersionList(kept[0].version, len(kept), body)
         self._keep(endpoint, made)
         return made
 
-    def _keep(self, endpoint: str, made: Description) -> None:
+    def _keep(self, endpoint: str, made: VersionList) -> None:
         before = self._descriptions.pop(endpoint, None)
         self._bytes += len(made.body) - (len(before.body) if before is not None else 0)
         self._descriptions[endpoint] = made
@@ -98,11 +98,11 @@ class HistoryApi:
             self._bytes -= len(oldest.body)
 
 
-def _body(endpoint: str, kept: list[Kept]) -> bytes:
+def _body(endpoint: str, kept: list[StoredVersion]) -> bytes:
     return orjson.dumps({"endpoint": endpoint, "versions": describe(kept)})
 
 
-def describe(kept: list[Kept]) -> list[dict[str, Any]]:
+def describe(kept: list[StoredVersion]) -> list[dict[str, Any]]:
     """What is said of each version, newest first.
 
     ``revised`` is the number of times that this version and the one before both have, with other values; None of the

@@ -14,7 +14,7 @@ from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
-from services.data.access.verdict import Reason, Verdict
+from services.data.access.verdict import QuotaDecision, Reason
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -84,7 +84,7 @@ async def on_defect(_request: Request, _error: Exception) -> Response:
     return problem(500, "internal", "an error of the service; it has been logged")
 
 
-def refused(verdict: Verdict) -> Response | None:
+def refused(verdict: QuotaDecision) -> Response | None:
     """The answer to a request that its plan does not have; None when it has."""
     if verdict.reason is Reason.ADMITTED:
         return None

@@ -1,7 +1,7 @@
 """The one form that every dataset has, whatever it came from: endpoint, unit, resolution and points. Pure."""
 
 from services.data.datasets.csv_form import CsvRow, CsvTable, parse_csv, read_table, render_csv, rows_to_datasets
-from services.data.datasets.declared import Declared, Description
+from services.data.datasets.declared import Declared, EndpointDeclaration
 from services.data.datasets.form import (
     MAX_BULK_BYTES,
     MAX_DATASET_BYTES,
@@ -29,7 +29,7 @@ __all__ = [
     "CsvTable",
     "Dataset",
     "Declared",
-    "Description",
+    "EndpointDeclaration",
     "LocalClock",
     "Point",
     "Resolution",

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.protocol import endpoints
-from services.data.datasets.declared import Declared, Description
+from services.data.datasets.declared import Declared, EndpointDeclaration
 from services.data.datasets.form import Dataset, number, order_fault
 from services.data.datasets.instants import parse_resolution
 from services.data.datasets.units import Conversion
@@ -106,7 +106,7 @@ def rows_to_datasets(
     Raises:
         InvalidDataset: with the line.
     """
-    return read_table(table, Declared(endpoint, Description(unit_, resolution, title)))
+    return read_table(table, Declared(endpoint, EndpointDeclaration(unit_, resolution, title)))
 
 
 def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:

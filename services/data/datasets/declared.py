@@ -10,7 +10,7 @@ from services.data.datasets.units import Conversion, conversion, unit
 from services.data.datasets.zones import LocalClock, LocalDays
 
 
-class Description(NamedTuple):
+class EndpointDeclaration(NamedTuple):
     """One endpoint; unit and resolution may be left to the data."""
 
     unit: str | None = None
@@ -32,11 +32,11 @@ class Declared:
     """
 
     endpoint: str | None
-    common: Description = field(default_factory=Description)
-    own: Mapping[str, Description] = field(default_factory=dict)
+    common: EndpointDeclaration = field(default_factory=EndpointDeclaration)
+    own: Mapping[str, EndpointDeclaration] = field(default_factory=dict)
     clock: LocalClock | None = None
 
-    def of(self, endpoint: str) -> Description:
+    def of(self, endpoint: str) -> EndpointDeclaration:
         """What is known of an endpoint."""
         return self.own.get(endpoint, self.common)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from diem.protocol import endpoints
-from services.data.datasets.declared import Declared, Description
+from services.data.datasets.declared import Declared, EndpointDeclaration
 from services.data.datasets.form import (
     MAX_BULK_BYTES,
     MAX_DATASET_BYTES,
@@ -128,7 +128,7 @@ def parse_source(
     Raises:
         MalformedBody, InvalidDataset, BodyTooLarge: nothing of the body was taken.
     """
-    return read_json(body, Declared(endpoint, Description(unit_, resolution, title)))
+    return read_json(body, Declared(endpoint, EndpointDeclaration(unit_, resolution, title)))
 
 
 def read_json(body: bytes, declared: Declared) -> list[Dataset]:

@@ -9,7 +9,7 @@ from services.data.publisher.log import Log
 from services.data.publisher.progress import Progress
 
 
-class Ledger:
+class OffsetTracker:
     """The next offset of one partition, as its only writer expects it.
 
     A record in between was written by somebody else: most likely the late request of a publisher that died, with an
@@ -51,7 +51,7 @@ class Lanes:
         self._changes = changes
         self._lanes = progress.backlog.lanes
         # Whether the last requests of an earlier connection were written is not known: the first look compares nothing.
-        self.ledgers = [Ledger() for _ in self._lanes]
+        self.ledgers = [OffsetTracker() for _ in self._lanes]
         self.sent: dict[int, float] = {}
         """Since when the request of a lane is under way, by the loop's clock."""
         self._on_landed = on_landed

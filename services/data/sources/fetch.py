@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import httpx
 
 from services.data.errors import DataError
-from services.data.sources.network import Allowance
+from services.data.sources.network import ReadBudget
 
 MAX_REDIRECTS: Final = 3
 MAX_RATIO: Final = 200
@@ -62,7 +62,7 @@ def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.
 
 
 async def fetch(
-    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], allowance: Allowance, *, max_bytes: int
+    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], allowance: ReadBudget, *, max_bytes: int
 ) -> Answer | None:
     """Get ``url``; None when the server says that nothing is new. At most 3 redirects, to the same origin only.
 

@@ -17,7 +17,7 @@ from services.data import datasets
 from services.data.datasets import Dataset, zone
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
-from services.data.sources.network import Allowance, BoundedTransport
+from services.data.sources.network import BoundedTransport, ReadBudget
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
 
@@ -76,7 +76,7 @@ class HttpSource:
         self._sleep = sleep
         self._uniform = uniform
         self._transport = transport
-        self._allowance = Allowance()
+        self._allowance = ReadBudget()
         self._validators: dict[str, str] = {}
         self._stored = b""
         self._names: set[str] = set()

@@ -80,7 +80,7 @@ MAX_QUANTITY: Final = 32
 _logger = structlog.get_logger(__name__)
 
 
-class Keeper:
+class SourceRunner:
     """All sources of a process.
 
     Raises:
@@ -94,7 +94,7 @@ class Keeper:
         self.claims = Claims(sources)
 
     @classmethod
-    def configured(cls, config: Config, clock: Clock) -> "Keeper":
+    def configured(cls, config: Config, clock: Clock) -> "SourceRunner":
         """The sources that a configuration lists.
 
         Raises:

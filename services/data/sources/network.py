@@ -16,7 +16,7 @@ class ResponseTooLarge(httpcore.RemoteProtocolError):
     """The other side sent more than it may."""
 
 
-class Allowance:
+class ReadBudget:
     """Bytes that may still be read; set anew for each part of an answer."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Allowance:
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    def __init__(self, stream: httpcore.AsyncNetworkStream, allowance: Allowance) -> None:
+    def __init__(self, stream: httpcore.AsyncNetworkStream, allowance: ReadBudget) -> None:
         self._stream = stream
         self._allowance = allowance
 
@@ -58,7 +58,7 @@ class _Stream(httpcore.AsyncNetworkStream):
 
 
 class _Backend(httpcore.AnyIOBackend):
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: ReadBudget) -> None:
         super().__init__()
         self._allowance = allowance
 
@@ -83,7 +83,7 @@ def _trusted() -> ssl.SSLContext:
 class BoundedTransport(httpx.AsyncHTTPTransport):
     """httpx's transport with one connection at a time, whose reads count against an allowance."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: ReadBudget) -> None:
         super().__init__(verify=_trusted(), trust_env=False)
         # httpx has no parameter for what its pool connects with; the pool itself is httpcore's public interface.
         self._pool = httpcore.AsyncConnectionPool(

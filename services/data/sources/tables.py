@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from diem.protocol import endpoints
-from services.data.datasets import Declared, Description, LocalClock, parse_resolution
+from services.data.datasets import Declared, EndpointDeclaration, LocalClock, parse_resolution
 from services.data.datasets import zone as time_zone
 from services.data.datasets.units import conversion, quantity, source_unit
 from services.data.sources.source import Claim
@@ -119,7 +119,7 @@ class DataTable(SourceTable):
             return [Claim(self.endpoint)]
         return [Claim(str(self.prefix), below=True)]
 
-    def describe(self, endpoint: str) -> Description:
+    def describe(self, endpoint: str) -> EndpointDeclaration:
         """What the configuration says of an endpoint."""
         own = self.endpoints.get(endpoint)
         return self._common if own is None else self._common._replace(**own.model_dump(exclude_none=True))
@@ -132,8 +132,8 @@ class DataTable(SourceTable):
         return Declared(None, self._common, {name: self.describe(name) for name in self.endpoints}, clock)
 
     @property
-    def _common(self) -> Description:
-        return Description(self.unit, self.resolution, self.title, self.area, self.quantity)
+    def _common(self) -> EndpointDeclaration:
+        return EndpointDeclaration(self.unit, self.resolution, self.title, self.area, self.quantity)
 
 
 class HttpConfig(DataTable):

@@ -8,20 +8,20 @@ write does, pure), ``transaction`` (its SQL), ``reads``, ``state`` and ``cache``
 from services.data.store.cache import Stored
 from services.data.store.mark import MARK_FILE
 from services.data.store.plan import Accepted, IdempotencyKey
-from services.data.store.retention import HistoryLimits, Kept
-from services.data.store.state import Head
+from services.data.store.retention import HistoryLimits, StoredVersion
+from services.data.store.state import EndpointHead
 from services.data.store.store import Store, StoreLimits
 from services.data.store.writer import WriterLimits
 
 __all__ = [
     "MARK_FILE",
     "Accepted",
-    "Head",
+    "EndpointHead",
     "HistoryLimits",
     "IdempotencyKey",
-    "Kept",
     "Store",
     "StoreLimits",
     "Stored",
+    "StoredVersion",
     "WriterLimits",
 ]

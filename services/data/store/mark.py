@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import orjson
 import structlog
 
-from services.data.store.state import State
+from services.data.store.state import StoreIndex
 
 MARK_FILE: Final = "store.mark"
 """Its name in the state directory."""
@@ -63,7 +63,7 @@ class MarkKeeper:
         state: how far it is.
     """
 
-    def __init__(self, file: MarkFile | None, store: str, state: State) -> None:
+    def __init__(self, file: MarkFile | None, store: str, state: StoreIndex) -> None:
         self._file = file
         self._store = store
         self._state = state

@@ -17,7 +17,7 @@ from services.data.errors import (
     UnknownEndpoint,
     WrongUnit,
 )
-from services.data.store.state import Head
+from services.data.store.state import EndpointHead
 
 
 class Accepted(NamedTuple):
@@ -61,19 +61,19 @@ class Remembered(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class WritePlan:
     """What is to be written, and what to answer once that is committed."""
 
     sequence: int
     began: int
     """The counter before."""
     outcomes: list[Outcome] = field(default_factory=list)
-    heads: dict[str, Head] = field(default_factory=dict)
+    heads: dict[str, EndpointHead] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
     requests: dict[str, Remembered] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
     """Endpoints whose version in the store is replaced: it goes into the history."""
-    superseded: list[tuple[Head, bytes]] = field(default_factory=list)
+    superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
     """Versions with their contents that were accepted here and replaced here: history from the first."""
     unchanged: int = 0
 
@@ -82,7 +82,7 @@ class Plan:
 class Basis:
     """What a plan builds upon: the store as it is within the transaction."""
 
-    heads: Mapping[str, Head]
+    heads: Mapping[str, EndpointHead]
     """Of all endpoints that the writes touch."""
     remembered: Mapping[str, Remembered]
     """The answered requests with the writes' keys."""
@@ -95,9 +95,9 @@ class Basis:
     """The time of acceptance."""
 
 
-def plan(writes: Sequence[Write], basis: Basis) -> Plan:
+def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
     """Decide on writes in their order, each by itself: a refused one leaves no trace on the others."""
-    result = Plan(basis.sequence, basis.sequence)
+    result = WritePlan(basis.sequence, basis.sequence)
     for write in writes:
         try:
             result.outcomes.append(_answer(result, write, basis))
@@ -106,7 +106,7 @@ def plan(writes: Sequence[Write], basis: Basis) -> Plan:
     return result
 
 
-def _answer(so_far: Plan, write: Write, basis: Basis) -> list[Accepted]:
+def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     if write.key is not None:
         known = so_far.requests.get(write.key.key) or basis.remembered.get(write.key.key)
         if known is not None:
@@ -128,7 +128,7 @@ def _answer(so_far: Plan, write: Write, basis: Basis) -> list[Accepted]:
     return accepted
 
 
-def _check(write: Write, current: Mapping[str, Head | None]) -> None:
+def _check(write: Write, current: Mapping[str, EndpointHead | None]) -> None:
     for dataset in write.datasets:
         head = current[dataset.endpoint]
         if head is None or head.gone:
@@ -139,7 +139,7 @@ def _check(write: Write, current: Mapping[str, Head | None]) -> None:
             raise WrongUnit(f"wrong resolution {dataset.resolution}: it has {head.resolution}", dataset.endpoint)
 
 
-def _put(so_far: Plan, write: Write, dataset: Dataset, basis: Basis) -> Accepted:
+def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Accepted:
     endpoint, now_ms = dataset.endpoint, basis.now_ms
     # As it is now: one write of a source may have an endpoint twice.
     head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
@@ -153,7 +153,7 @@ def _put(so_far: Plan, write: Write, dataset: Dataset, basis: Basis) -> Accepted
     _keep(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version if head else 0, now_ms)
-    so_far.heads[endpoint] = Head(
+    so_far.heads[endpoint] = EndpointHead(
         endpoint,
         so_far.sequence,
         version,
@@ -171,7 +171,7 @@ def _put(so_far: Plan, write: Write, dataset: Dataset, basis: Basis) -> Accepted
     return Accepted(endpoint, version, changed=True)
 
 
-def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accepted:
+def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: int) -> Accepted:
     if head is None:
         raise UnknownEndpoint(write.delete)
     if head.gone:
@@ -186,7 +186,7 @@ def _delete(so_far: Plan, write: Write, head: Head | None, now_ms: int) -> Accep
     return Accepted(write.delete, version, changed=True)
 
 
-def _described(dataset: Dataset, head: Head | None) -> tuple[str, str, str]:
+def _described(dataset: Dataset, head: EndpointHead | None) -> tuple[str, str, str]:
     """Title, area and quantity: what is not said stays as it is known."""
     said = dataset.title, dataset.area, dataset.quantity
     known = (head.title, head.area, head.quantity) if head else ("", "", "")
@@ -195,7 +195,7 @@ def _described(dataset: Dataset, head: Head | None) -> tuple[str, str, str]:
     return title, area, quantity
 
 
-def _keep(so_far: Plan, head: Head | None) -> None:
+def _keep(so_far: WritePlan, head: EndpointHead | None) -> None:
     """The version of ``head`` is about to be replaced."""
     if head is None:
         return

@@ -8,14 +8,14 @@ from diem.process.clock import Clock
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.store.cache import Cache, Stored
 from services.data.store.database import ERRORS, Database
-from services.data.store.plan import Plan
-from services.data.store.retention import HistoryLimits, Kept
-from services.data.store.state import State
+from services.data.store.plan import WritePlan
+from services.data.store.retention import HistoryLimits, StoredVersion
+from services.data.store.state import StoreIndex
 from services.data.store.tables import ENDPOINTS, HISTORY
 
 _READ: Final = select(ENDPOINTS.c.version, ENDPOINTS.c.changed_ms, ENDPOINTS.c.content, ENDPOINTS.c.kind)
 _VERSIONS: Final = [
-    select(*(table.c[name] for name in Kept._fields)).where(table.c.endpoint == bindparam("name"))
+    select(*(table.c[name] for name in StoredVersion._fields)).where(table.c.endpoint == bindparam("name"))
     for table in (ENDPOINTS, HISTORY)
 ]
 
@@ -40,7 +40,7 @@ class Reads:
     """Reads from the database what is not in the cache, and keeps the cache as new as what was committed."""
 
     def __init__(
-        self, database: Database, state: State, clock: Clock, *, history: HistoryLimits, cache_bytes: int
+        self, database: Database, state: StoreIndex, clock: Clock, *, history: HistoryLimits, cache_bytes: int
     ) -> None:
         self._database = database
         self._heads = state.heads
@@ -75,7 +75,7 @@ class Reads:
         self._cache.put(endpoint, stored)
         return stored
 
-    async def versions(self, endpoint: str) -> list[Kept]:
+    async def versions(self, endpoint: str) -> list[StoredVersion]:
         """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
 
         Raises:
@@ -84,7 +84,7 @@ class Reads:
         """
         if self._heads.get(endpoint) is None:
             raise UnknownEndpoint(endpoint)
-        return [Kept._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
+        return [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
 
     async def count(self, endpoint: str) -> int:
         """How many versions of an endpoint :meth:`versions` has.
@@ -108,7 +108,7 @@ class Reads:
         rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
         if not rows:
             raise VersionNotKept(endpoint, version)
-        kept = Kept._make(rows[0])
+        kept = StoredVersion._make(rows[0])
         if kept.kind:
             raise EndpointDeleted(endpoint, version)
         return Stored(version, kept.changed_ms, kept.content)
@@ -123,7 +123,7 @@ class Reads:
         except ERRORS as error:
             raise StoreUnavailable("the store cannot be read now") from error
 
-    def committed(self, planned: Plan) -> None:
+    def committed(self, planned: WritePlan) -> None:
         """Take over what was committed."""
         # Only what somebody reads: a cache of everything that is written would push out what is wanted.
         for endpoint, head in planned.heads.items():

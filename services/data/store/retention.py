@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.data.store.plan import Plan
-from services.data.store.state import Head
+from services.data.store.plan import WritePlan
+from services.data.store.state import EndpointHead
 from services.data.store.tables import HISTORY, REQUESTS
 
 SLACK: Final = 8
@@ -22,7 +22,7 @@ EXPIRED: Final = 500
 DAY_MS: Final = 24 * 3600 * 1000
 
 
-class Kept(NamedTuple):
+class StoredVersion(NamedTuple):
     """One version of an endpoint: the current one, or an old one. ``content`` is empty where it was deleted."""
 
     version: int
@@ -130,7 +130,7 @@ class Upkeep:
     _until_forget: int = 0
     _until_expire: int = 0
 
-    async def work(self, connection: AsyncConnection, planned: Plan, now_ms: int) -> list[str]:
+    async def work(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> list[str]:
         """Delete what is due; returns the endpoints whose old versions were, for :meth:`committed`."""
         due: list[str] = []
         if planned.heads:
@@ -152,7 +152,7 @@ class Upkeep:
             self._until_forget = FORGET_EVERY
             await forget_requests(connection, before_ms=now_ms - KEY_LIFETIME_MS, at_most=self.max_keys)
 
-    def committed(self, planned: Plan, pruned: Iterable[str], missed: Iterable[Head]) -> None:
+    def committed(self, planned: WritePlan, pruned: Iterable[str], missed: Iterable[EndpointHead]) -> None:
         """The group was committed, and before it, without anybody knowing, ``missed``."""
         self.retention.pruned(pruned)
         if self.limits.old:

@@ -13,7 +13,7 @@ from diem.protocol.update import Change
 _logger = structlog.get_logger(__name__)
 
 
-class Head(NamedTuple):
+class EndpointHead(NamedTuple):
     """Everything about an endpoint but its data; the columns of the table ``endpoints`` by their names."""
 
     endpoint: str
@@ -35,11 +35,11 @@ class Head(NamedTuple):
         return self.kind == update.GONE
 
 
-class State:
+class StoreIndex:
     """Heads and changes as committed, in commit order. Bounded by the endpoints that the store may hold."""
 
     def __init__(self) -> None:
-        self.heads: dict[str, Head] = {}
+        self.heads: dict[str, EndpointHead] = {}
         self.changes = ChangeMap()
         self.revision = 0
         """Changes whenever a head does, also by what is no change for the feed."""
@@ -61,7 +61,7 @@ class State:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def apply(self, heads: Iterable[Head]) -> int:
+    def apply(self, heads: Iterable[EndpointHead]) -> int:
         """Take heads that are committed, in ascending order of sequence; returns how many are changes.
 
         One whose sequence the map has already, as after a commit of which the answer was lost or for a new title,

@@ -21,11 +21,11 @@ from services.data.store.mark import MarkFile, MarkKeeper
 from services.data.store.migrate import upgrade
 from services.data.store.plan import Accepted, IdempotencyKey, Write
 from services.data.store.reads import Reads
-from services.data.store.retention import Kept, Retention, count_old
-from services.data.store.state import Head, State
+from services.data.store.retention import Retention, StoredVersion, count_old
+from services.data.store.state import EndpointHead, StoreIndex
 from services.data.store.tables import STORE, Cursor, read_cursor
 from services.data.store.transaction import changed_since
-from services.data.store.writer import RETRY_AFTER_S, Counts, Writer, WriterLimits
+from services.data.store.writer import RETRY_AFTER_S, Writer, WriterCounts, WriterLimits
 
 
 class Loaded(NamedTuple):
@@ -33,7 +33,7 @@ class Loaded(NamedTuple):
 
     store: str
     """Its id."""
-    state: State
+    state: StoreIndex
     cursor: Cursor | None
     old_versions: Mapping[str, int]
     """How many each endpoint has."""
@@ -47,7 +47,7 @@ async def load(database: Database) -> Loaded:
         StoreUnavailable: its disk is full or it is locked.
         DataError: it cannot be used.
     """
-    state = State()
+    state = StoreIndex()
     try:
         await database.claim()
         async with database.writing(at_leisure=True) as connection:
@@ -190,7 +190,7 @@ class Store:
         return self._mark.failure or self._writer.failure
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> WriterCounts:
         """What was done so far."""
         return self._writer.counts
 
@@ -242,11 +242,11 @@ class Store:
 
     # Reads
 
-    def head(self, endpoint: str) -> Head | None:
+    def head(self, endpoint: str) -> EndpointHead | None:
         """Everything about an endpoint but its data; None when it never existed."""
         return self._state.heads.get(endpoint)
 
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[EndpointHead]:
         """All heads in the order of the endpoints' names, gone ones included."""
         return [self._state.heads[name] for name in self._state.names]
 
@@ -264,7 +264,7 @@ class Store:
         """
         return await self._reads.current(endpoint)
 
-    async def versions(self, endpoint: str) -> list[Kept]:
+    async def versions(self, endpoint: str) -> list[StoredVersion]:
         """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
 
         Raises:

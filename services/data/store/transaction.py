@@ -7,11 +7,11 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import StoreReplaced
-from services.data.store.plan import Basis, Plan, Remembered, Write, plan
-from services.data.store.state import Head
+from services.data.store.plan import Basis, Remembered, Write, WritePlan, plan
+from services.data.store.state import EndpointHead
 from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
 
-_HEADS: Final = [ENDPOINTS.c[name] for name in Head._fields]
+_HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
 _COUNTER: Final = select(STORE.c.sequence).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
@@ -38,9 +38,9 @@ _REMEMBER: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
 
 
-async def changed_since(connection: AsyncConnection, position: int) -> list[Head]:
+async def changed_since(connection: AsyncConnection, position: int) -> list[EndpointHead]:
     """The heads with a sequence greater than ``position``, in order."""
-    return [Head(*row) for row in await connection.execute(_CHANGED_SINCE, {"position": position})]
+    return [EndpointHead(*row) for row in await connection.execute(_CHANGED_SINCE, {"position": position})]
 
 
 async def execute(
@@ -52,7 +52,7 @@ async def execute(
     max_endpoints: int,
     now_ms: int,
     history: bool = True,
-) -> tuple[Plan, list[Head]]:
+) -> tuple[WritePlan, list[EndpointHead]]:
     """Do ``writes`` on a connection with an open transaction; the caller commits.
 
     Args:
@@ -75,7 +75,7 @@ async def execute(
     missed = await changed_since(connection, known) if sequence > known else []
     names = {name for write in writes for name in write.endpoints}
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
-    heads = {row[0]: Head(*row) for row in rows}
+    heads = {row[0]: EndpointHead(*row) for row in rows}
     keys = {write.key.key for write in writes if write.key is not None}
     remembered: dict[str, Remembered] = {}
     if keys:
@@ -99,7 +99,7 @@ async def _counter(connection: AsyncConnection, known: int) -> int:
     return sequence
 
 
-async def _keep_replaced(connection: AsyncConnection, planned: Plan) -> None:
+async def _keep_replaced(connection: AsyncConnection, planned: WritePlan) -> None:
     if planned.replaced:
         await connection.execute(_REPLACED, {"names": sorted(planned.replaced)})
     if planned.superseded:
@@ -107,7 +107,7 @@ async def _keep_replaced(connection: AsyncConnection, planned: Plan) -> None:
         await connection.execute(_SUPERSEDED, [{name: row[name] for name in _OLD} for row in rows])
 
 
-async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_ms: int) -> None:  # noqa: ANN401
+async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any, now_ms: int) -> None:  # noqa: ANN401
     inserted: list[dict[str, Any]] = []
     updated: list[dict[str, Any]] = []
     for endpoint, head in planned.heads.items():
@@ -132,7 +132,7 @@ async def _write(connection: AsyncConnection, planned: Plan, existing: Any, now_
         )
 
 
-async def probe(connection: AsyncConnection, position: int) -> list[Head]:
+async def probe(connection: AsyncConnection, position: int) -> list[EndpointHead]:
     """Write something that changes nothing, to see whether the store can; returns what :func:`changed_since` does."""
     await _counter(connection, position)
     await connection.execute(update(STORE).values(sequence=STORE.c.sequence))

@@ -12,9 +12,9 @@ from diem.process.clock import Clock
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
-from services.data.store.plan import Accepted, Plan, Write
+from services.data.store.plan import Accepted, Write, WritePlan
 from services.data.store.retention import HistoryLimits, Retention, Upkeep
-from services.data.store.state import State
+from services.data.store.state import StoreIndex
 from services.data.store.tables import Cursor, keep_cursor
 
 MAX_GROUP: Final = 400
@@ -22,7 +22,7 @@ MAX_GROUP: Final = 400
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingWrite:
     """A write, and who waits for its answer."""
 
     write: Write
@@ -45,26 +45,26 @@ class WriteQueue:
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingWrite] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, write: Write) -> Waiting:
+    def add(self, write: Write) -> PendingWrite:
         """Let a write wait; raises StoreUnavailable when too many do."""
         size = sum(len(dataset.content) for dataset in write.datasets)
         full = len(self._waiting) >= self._max_requests
         if full or self._bytes + size > self._max_bytes:
             raise StoreUnavailable("too many writes are waiting", 1)
-        waiting = Waiting(write, size, asyncio.get_running_loop().create_future())
+        waiting = PendingWrite(write, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._bytes += size
         return waiting
 
-    def group(self) -> list[Waiting]:
+    def group(self) -> list[PendingWrite]:
         """Take those that share the next transaction."""
-        group: list[Waiting] = []
+        group: list[PendingWrite] = []
         room = MAX_GROUP
         while self._waiting and (not group or len(self._waiting[0].write.endpoints) <= room):
             waiting = self._waiting.popleft()
@@ -75,7 +75,7 @@ class WriteQueue:
             group.append(waiting)
         return group
 
-    def drain(self) -> list[Waiting]:
+    def drain(self) -> list[PendingWrite]:
         """Take all."""
         drained, self._waiting, self._bytes = list(self._waiting), deque(), 0
         return drained
@@ -89,7 +89,7 @@ _logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Counts:
+class WriterCounts:
     """What the writer has done so far."""
 
     commits: int = 0
@@ -119,12 +119,12 @@ class Writer:
     """
 
     database: Database
-    state: State
+    state: StoreIndex
     clock: Clock
     limits: WriterLimits
-    committed: Callable[[Plan], None]
+    committed: Callable[[WritePlan], None]
     retention: Retention
-    counts: Counts = field(default_factory=Counts)
+    counts: WriterCounts = field(default_factory=WriterCounts)
     failure: str | None = None
     _cursor: Cursor | None = None
     _queue: WriteQueue = field(init=False)
@@ -207,7 +207,7 @@ class Writer:
         except TimeoutError:
             pass
 
-    async def _commit(self, group: list[Waiting]) -> None:
+    async def _commit(self, group: list[PendingWrite]) -> None:
         try:
             planned = await self._transact([waiting.write for waiting in group])
         except StoreInUse as error:
@@ -228,7 +228,7 @@ class Writer:
             for waiting, outcome in zip(group, planned.outcomes, strict=True):
                 waiting.settle(outcome)
 
-    async def _transact(self, writes: list[Write]) -> Plan:
+    async def _transact(self, writes: list[Write]) -> WritePlan:
         now_ms = self.clock.wall_ms()
         async with self.database.writing() as connection:
             planned, missed = await transaction.execute(

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from diem.links.client import Client, PartitionedClient, UpdatesClient
+from diem.links.client import BaseClient, PartitionedClient, UpdatesClient
 from tests.support.patience import PATIENCE_S
 from tests.support.running import Running
 
@@ -166,7 +166,7 @@ class ModeUnderTest:
         async with _dial(await self.owner(endpoint), slow=slow) as connection:
             yield Raw(connection)
 
-    def client(self) -> Client:
+    def client(self) -> BaseClient:
         """The library's client, as an application would use it in this mode."""
         if self.partitioned_client:
             return PartitionedClient(self.system.described["urls"]["metadata"])

@@ -8,7 +8,7 @@ import contextlib
 
 import pytest
 
-from diem.links.client import Client, Event
+from diem.links.client import BaseClient, Event
 from tests.e2e.contract.mode import ModeUnderTest
 from tests.support.patience import PATIENCE_S
 
@@ -175,7 +175,7 @@ async def test_clients_come_back_after_their_edge_was_killed_and_learn_what_they
         await told(client, await mode.put(*names))
 
 
-async def told(client: Client, versions: dict[str, int], within: float = PATIENCE_S) -> None:
+async def told(client: BaseClient, versions: dict[str, int], within: float = PATIENCE_S) -> None:
     """Wait until the client was told of each of these versions."""
     behind = dict(versions)
     event: Event | None = None

@@ -14,7 +14,7 @@ from services.data.datasets import Dataset
 from services.data.sources import network
 from services.data.sources.fetch import make_client
 from services.data.sources.http import HttpSource
-from services.data.sources.network import READ, Allowance, BoundedTransport
+from services.data.sources.network import READ, BoundedTransport, ReadBudget
 from services.data.sources.tables import HttpConfig
 
 BODY = b"time,value\n2026-01-01T00:00:00Z,1\n"
@@ -112,7 +112,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_believed(served: Server) 
 @pytest.mark.parametrize("served", ["http"], indirect=True)
 async def test_no_more_is_read_than_is_allowed_and_little_at_a_time(served: Server) -> None:
     served.body = b"x" * 10 * READ
-    allowance = Allowance()
+    allowance = ReadBudget()
     reads: list[int] = []
     take = allowance.take
 

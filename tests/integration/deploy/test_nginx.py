@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.nginx import program
-from deploy.nginx.config import Plan, render
+from deploy.nginx.config import NginxPlan, render
 from deploy.nginx.program import NoNginx
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -109,7 +109,7 @@ def found() -> str:
 @contextlib.asynccontextmanager
 async def nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
-    program.write(directory, render(Plan(directory, port, data, slots, workers=2, **differences)))
+    program.write(directory, render(NginxPlan(directory, port, data, slots, workers=2, **differences)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*program.argv(found(), directory), stdout=output, stderr=output)
@@ -138,7 +138,9 @@ def field(head: str, name: str) -> list[str]:
 
 def test_nginx_accepts_the_configuration_with_every_slot(tmp_path: Path) -> None:
     directory = tmp_path / 'a "quoted" directory' / "nginx"
-    program.write(directory, render(Plan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
+    program.write(
+        directory, render(NginxPlan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000))
+    )
     tested = subprocess.run([*program.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stderr
     assert "warn" not in tested.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from tests.integration.deploy.running import Running, alive, diem, eventually, fine, up
 from tests.integration.deploy.visiting import children_of, clients, put, scale
 from tests.support.nginx import needs_nginx
@@ -17,7 +17,7 @@ BASE = {"kafka-1", "data", "nginx"}
 
 
 async def test_everything_starts_takes_more_and_fewer_servers_and_stops_in_order(
-    tmp_path: Path, kafka_program: Program
+    tmp_path: Path, kafka_program: KafkaProgram
 ) -> None:
     async with up(tmp_path, "--mode", "x", "--servers", "2") as running:
         names = ["kafka-1", "data", "bridge-1", "bridge-2", "nginx", "websocket-1", "websocket-2"]

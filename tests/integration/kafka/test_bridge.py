@@ -436,10 +436,10 @@ async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, heard: 
 async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
     topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ended(self: session.Session) -> None:
+    async def ended(self: session.FeedSession) -> None:
         """As if its task had ended for a reason that nobody thought of."""
 
-    monkeypatch.setattr(session.Session, "run", ended)
+    monkeypatch.setattr(session.FeedSession, "run", ended)
     async with raw(running) as connection:
         await connection.send(feed.encode(feed.Resume(None, {})).decode())
         with pytest.raises(ConnectionClosed) as caught:

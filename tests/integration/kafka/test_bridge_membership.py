@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from bridge.member import Membership
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
@@ -146,7 +146,7 @@ async def test_two_members_of_one_name_say_so_and_do_not_spin(options: KafkaOpti
 
 
 async def test_a_member_of_a_cluster_that_goes_away_keeps_what_it_has_and_leaves_in_time(
-    kafka_program: Program, tmp_path: Path
+    kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
     await cluster.start()

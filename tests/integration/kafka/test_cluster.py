@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import administering, connected
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
@@ -74,7 +74,7 @@ async def features(servers: str) -> bytes:
     return answer
 
 
-async def test_records_outlive_a_stop_and_a_start(kafka_program: Program, tmp_path: Path) -> None:
+async def test_records_outlive_a_stop_and_a_start(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
         assert b"transaction.version" in await features(cluster.bootstrap_servers)
         await create(cluster.bootstrap_servers, replication=1)
@@ -127,7 +127,7 @@ def ends(broker: psutil.Process) -> bool:
     return False
 
 
-def test_command_runs_until_it_is_interrupted(kafka_program: Program, tmp_path: Path) -> None:
+def test_command_runs_until_it_is_interrupted(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     with command("--directory", str(tmp_path)) as process:
         broker = broker_of(process)
         process.send_signal(signal.SIGINT)
@@ -137,14 +137,14 @@ def test_command_runs_until_it_is_interrupted(kafka_program: Program, tmp_path: 
         assert ends(broker)
 
 
-def test_no_broker_outlives_a_killed_parent(kafka_program: Program, tmp_path: Path) -> None:
+def test_no_broker_outlives_a_killed_parent(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     with command("--directory", str(tmp_path)) as process:
         broker = broker_of(process)
         process.kill()
         assert ends(broker)
 
 
-def test_command_fails_when_its_broker_dies(kafka_program: Program, tmp_path: Path) -> None:
+def test_command_fails_when_its_broker_dies(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     with command("--directory", str(tmp_path)) as process:
         broker_of(process).kill()
         assert process.wait(PATIENCE_S) == 1

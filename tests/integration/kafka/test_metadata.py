@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import list_clones, read_assignment, read_group
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
@@ -23,7 +23,7 @@ from diem.kafka.map_writer import ensure_map, write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry
 from diem.protocol.partitions import partition_of
-from metadata.directory import Group
+from metadata.directory import CloneGroup
 from tests.support.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
@@ -148,7 +148,7 @@ async def test_while_a_group_rebalances_the_last_assignment_is_told(options: Kaf
 
 
 async def test_without_kafka_it_goes_on_answering_and_says_that_it_is_not_live(
-    kafka_program: Program, tmp_path: Path
+    kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
     await cluster.start()
@@ -298,10 +298,10 @@ async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options
 async def test_a_group_that_nobody_is_in_is_unknown(options: KafkaOptions) -> None:
     async with administering(options) as admin:
         found = await read_assignment(admin, "t.nobody", options.names.updates)
-    assert found == Group().clone
+    assert found == CloneGroup().clone
 
 
-async def test_a_cluster_that_is_away_is_one_error(kafka_program: Program, tmp_path: Path) -> None:
+async def test_a_cluster_that_is_away_is_one_error(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
     await cluster.start()
     options = KafkaOptions(cluster.bootstrap_servers)

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering, connected
 from diem.kafka.config import KafkaOptions
@@ -142,7 +142,7 @@ pytestmark = pytest.mark.xdist_group("secure-kafka")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def secure(kafka_program: Program, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecureKafka]:
+async def secure(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecureKafka]:
     """A broker with the users and the rights, without the topic."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed, and makes the certificates")

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import administering, connected, end
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map
@@ -33,7 +33,7 @@ NAMES = [f"/e/{number}" for number in range(40)]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def three_brokers(
-    kafka_program: Program, tmp_path_factory: pytest.TempPathFactory
+    kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalCluster]:
     async with LocalCluster(tmp_path_factory.mktemp("kafka"), 3, prepare=lambda: kafka_program) as cluster:
         yield cluster

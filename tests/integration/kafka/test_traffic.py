@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import administering, connected
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
@@ -139,7 +139,7 @@ async def test_clients_notice_nothing_of_a_kafka_that_is_away(tmp_path: Path, mo
 
 
 async def test_what_is_recorded_while_the_broker_is_dead_arrives_when_it_is_back(
-    kafka_program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka_program: KafkaProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kafka").mkdir()
     async with LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program) as cluster:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from diem.protocol.traffic import Event
+from diem.protocol.traffic import TrafficEvent
 from metadata.jobs import compaction, tables
 from metadata.jobs import ingest as module
 from metadata.jobs.compaction import compact
-from metadata.jobs.ingest import Batch, ingest
+from metadata.jobs.ingest import CommittedBatch, ingest
 from metadata.jobs.logs import data_files, last_compact
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import EVENTS, Warehouse
@@ -38,7 +38,7 @@ class Read:
         self.sink = self.warehouse.sink(self.source.name)
         self._written = 0
 
-    def read(self, events: list[Event], files: int) -> None:
+    def read(self, events: list[TrafficEvent], files: int) -> None:
         for part in range(files):
             write(self.source.folder, f"{self._written:04}.jsonl", events[part::files], b"nonsense")
             self._written += 1
@@ -154,9 +154,9 @@ def test_who_follows_a_source_compacts_when_a_day_is_over(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [event for event, _ in generated(8, clients=5)]
-    read, today, days, batches = Read(spark, tmp_path), [DAY], list[date](), list[Batch]()
+    read, today, days, batches = Read(spark, tmp_path), [DAY], list[date](), list[CommittedBatch]()
 
-    def on_batch(batch: Batch) -> None:
+    def on_batch(batch: CommittedBatch) -> None:
         batches.append(batch)
         if len(batches) == 2:
             raise Enough

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metadata.jobs import tables
-from metadata.jobs.ingest import Batch, ingest
+from metadata.jobs.ingest import CommittedBatch, ingest
 from metadata.jobs.logs import committed, data_files, read_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.status import status
@@ -37,7 +37,7 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
     warehouse, source = Warehouse(tmp_path / "a warehouse"), FileSource(tmp_path / "in", files_per_batch=2)
     events = [event for event, _ in generated(2, clients=20)]
     parts = [events[n::5] for n in range(5)]
-    batches: list[Batch] = []
+    batches: list[CommittedBatch] = []
     for number, part in enumerate(parts[:3]):
         write(source.folder, f"{number}.jsonl", part, *(BAD if number == 1 else ()))
     write(source.folder, "half.jsonl.part", events)

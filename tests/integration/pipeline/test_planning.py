@@ -16,11 +16,11 @@ from metadata.jobs import planning
 from metadata.jobs.blockfiles import BlockFiles
 from metadata.jobs.planning import block_files, is_large, on_spark, plan_in
 from metadata.jobs.sets import held, store_sets, store_subscriptions
-from metadata.jobs.statistics import Kept, statistics
+from metadata.jobs.statistics import CachedFrames, statistics
 from metadata.jobs.windows import write
 from metadata.placement.backend import Backend, NumpyBackend
 from metadata.placement.instance import Instance
-from metadata.placement.options import Options
+from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from metadata.placement.reading import from_events, read_endpoints
 from metadata.statistics.window import Window
@@ -128,10 +128,10 @@ def test_statistics_planned_on_spark_are_as_events_planned_without(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrivals, window = generated(1), Window(BEGIN, BEGIN + 90 * MINUTE)
-    kept = Kept()
+    kept = CachedFrames()
     folder = write(statistics(table(spark, arrivals), window, kept), window, tmp_path / "window")
     kept.free()
-    options = Options(servers=(2,), least_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
+    options = PlanOptions(servers=(2,), least_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
     expected = plan(from_events((encode(event) for event, _ in arrivals), window), options, COSTS)
 
     found = plan_in(spark, folder, options, COSTS, None, blocks=2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from diem.protocol.traffic import Accessed, Event, Type
+from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.jobs import tables
 from metadata.jobs.ingest import ingest
 from metadata.jobs.sources import FileSource
@@ -23,10 +23,10 @@ DAY = 86_400_000
 FIRST, LAST = date(2026, 1, 2), date(2026, 1, 3)
 
 
-def accesses(seed: int, number: int) -> list[Event]:
+def accesses(seed: int, number: int) -> list[TrafficEvent]:
     """Events of five days, of two lives of a Data Service; the last minutes of days are among them."""
     chance = random.Random(seed)
-    events: list[Event] = []
+    events: list[TrafficEvent] = []
     for n in range(number):
         until = BEGIN + chance.choice((chance.randrange(5 * DAY), chance.randrange(1, 5) * DAY)) // 60_000 * 60_000
         requests = tuple(
@@ -40,7 +40,9 @@ def accesses(seed: int, number: int) -> list[Event]:
             for _ in range(chance.randint(1, 8))
         )
         id_ = f"00000000000{n % 2}-{n}"
-        events.append(Event(Type.ACCESS, id_, until, "data", since=until - 60_000, until=until, requests=requests))
+        events.append(
+            TrafficEvent(Type.ACCESS, id_, until, "data", since=until - 60_000, until=until, requests=requests)
+        )
     return events
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from diem.protocol.traffic import Accessed, Event, Type
+from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.jobs import rows
-from metadata.jobs.statistics import Kept, statistics
+from metadata.jobs.statistics import CachedFrames, statistics
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import all_statistics, read_window, write
 from metadata.statistics import plain
@@ -44,17 +44,17 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
     return spark.createDataFrame(made, rows.SCHEMA)
 
 
-def accesses(number: int) -> list[Event]:
+def accesses(number: int) -> list[TrafficEvent]:
     """What is asked of a Data Service: events, but of no client."""
     asked = (Accessed("abcd1234", "free", "/e1", 3, 1),)
     ends = [BEGIN + (20 + n) * MINUTE for n in range(number)]
     return [
-        Event(Type.ACCESS, f"0000000000d1-{n}", end, "data", since=end - MINUTE, until=end, requests=asked)
+        TrafficEvent(Type.ACCESS, f"0000000000d1-{n}", end, "data", since=end - MINUTE, until=end, requests=asked)
         for n, end in enumerate(ends)
     ]
 
 
-def twin(minutes: int) -> list[Event]:
+def twin(minutes: int) -> list[TrafficEvent]:
     """What a second process of the name of the first says, and one that is as short as a restart."""
     two, short = Life("proxy-1", 0xC2, BEGIN, BEGIN), Life("websocket-2", 0xB2, BEGIN, BEGIN)
     ends = [BEGIN + n * MINUTE + 500 for n in range(1, minutes)]
@@ -68,7 +68,7 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
     windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
     for window in windows:
         expected = plain.statistics(arrivals, window)
-        kept = Kept()
+        kept = CachedFrames()
         folder = write(statistics(events, window, kept), window, warehouse.statistics / window.name)
         kept.free()
         for name in ("endpoints", "sets", "pairs", "waste"):

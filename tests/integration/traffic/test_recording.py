@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 from diem.links.client import UpdatesClient
 from diem.links.client.base import Timing
 from diem.process.auth import SharedKey
-from diem.protocol.traffic import Counted, Event, Type, decode
+from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from tests.integration.proxy.group import proxied
 from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
 from tests.support.patience import PATIENCE_S
@@ -29,18 +29,18 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "traffic" / "in"
 
 
-def events(folder: Path, edge: str) -> list[Event]:
+def events(folder: Path, edge: str) -> list[TrafficEvent]:
     """Everything of a process that has ended, in its order."""
     files = sorted(folder.glob(f"{edge}-*.jsonl"), key=lambda path: int(path.stem.rpartition("-")[2]))
     assert not list(folder.glob(f".{edge}-*"))
     return [decode(line) for file in files for line in file.read_bytes().splitlines()]
 
 
-def story(found: list[Event]) -> list[tuple[str, frozenset[str]]]:
+def story(found: list[TrafficEvent]) -> list[tuple[str, frozenset[str]]]:
     return [(event.type, frozenset(event.endpoints)) for event in found if event.type is not Type.COUNTS]
 
 
-def counted(found: list[Event]) -> dict[str, Counted]:
+def counted(found: list[TrafficEvent]) -> dict[str, Counted]:
     total: dict[str, Counted] = {}
     for event in found:
         for name, (taken, delivered) in event.updates.items():

@@ -1,4 +1,4 @@
-from bridge.watch import Watch
+from bridge.watch import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
 
@@ -8,7 +8,7 @@ class Watched:
 
     def __init__(self, *, with_map: bool = False) -> None:
         self.calls = 0
-        self.watch = Watch(KafkaOptions("nobody:1", topic_prefix="x."), self._changed, with_map=with_map)
+        self.watch = TopicWatcher(KafkaOptions("nobody:1", topic_prefix="x."), self._changed, with_map=with_map)
 
     def _changed(self) -> None:
         self.calls += 1

@@ -1,15 +1,15 @@
 from pathlib import Path
 
 from deploy.describe import describe, with_children
-from deploy.topology import KafkaOptions, Mode, Options, Ports, Programs, compose, sizes, sizes_of, slots
-from diem.process.child import State, Status
+from deploy.topology import KafkaTopology, Mode, Options, Ports, Programs, compose, sizes, sizes_of, slots
+from diem.process.child import ChildState, ChildStatus
 
 
 def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_listener() -> None:
-    kafka = KafkaOptions(brokers=1)
+    kafka = KafkaTopology(brokers=1)
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.X, sizes(Mode.X, 1, None, 1))}
     x = compose(Options(Mode.X, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
-    statuses = [Status(process.name, State.RUNNING, 7, 1.26, 0, None) for process in x.active(1)]
+    statuses = [ChildStatus(process.name, ChildState.RUNNING, 7, 1.26, 0, None) for process in x.active(1)]
     described = describe(x, statuses, up=True, uptime_seconds=2.34, servers=1)
     processes = {process["name"]: process for process in described["processes"]}
     assert list(processes) == ["kafka-1", "data", "bridge-1", "nginx", "websocket-1"]
@@ -29,7 +29,7 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
 
 
 def test_clients_of_z_client_are_told_of_the_servers_that_run_and_of_the_metadata_service() -> None:
-    options = Options(Mode.Z_CLIENT, Path("/state"), 1, clones=2, kafka=KafkaOptions(bootstrap_servers="h:1"))
+    options = Options(Mode.Z_CLIENT, Path("/state"), 1, clones=2, kafka=KafkaTopology(bootstrap_servers="h:1"))
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.Z_CLIENT, sizes_of(options))}
     z = compose(options, ports, Programs(("diem",)))
     described = describe(z, [], up=True, uptime_seconds=1, servers=2)

@@ -10,11 +10,11 @@ from deploy import cli, prepare
 from deploy.kafka import brokers, jars, java, program
 from deploy.kafka.jars import JarsUnavailable
 from deploy.kafka.java import NoJava
-from deploy.kafka.program import Program
+from deploy.kafka.program import KafkaProgram
 from deploy.nginx import program as nginx
 from deploy.prepare import PreparationFailed
 from deploy.statedir import StateDir
-from deploy.topology import KafkaOptions, Mode, Options, Ports, sizes_of, slots
+from deploy.topology import KafkaTopology, Mode, Options, Ports, sizes_of, slots
 
 Starts = Callable[..., tuple[int, str]]
 
@@ -103,7 +103,7 @@ def test_mode_single_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", raising(NoJava()))
-    options = Options(Mode.X, tmp_path, kafka=KafkaOptions(bootstrap_servers="h:1"))
+    options = Options(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
     prepare.check(options)
     assert list(prepare.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
 
@@ -112,8 +112,8 @@ def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_en
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found_nginx(monkeypatch)
-    monkeypatch.setattr(program, "prepare", lambda _progress: Program(Path("/java"), (Path("/a.jar"),), None))
-    options = Options(Mode.X, tmp_path, clients_per_address=200, kafka=KafkaOptions(brokers=3))
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
+    options = Options(Mode.X, tmp_path, clients_per_address=200, kafka=KafkaTopology(brokers=3))
     others = prepare.prepare(options, chosen(options), lambda _done, _total: None).others
     assert list(others) == ["nginx", "kafka-1", "kafka-2", "kafka-3"]
     for name, argv in others.items():
@@ -130,7 +130,7 @@ def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_en
 
 def test_nginx_stands_before_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
-    options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaOptions(bootstrap_servers="h:1"))
+    options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaTopology(bootstrap_servers="h:1"))
     assert list(prepare.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
     written = (tmp_path / "nginx" / "nginx.conf").read_text()
     assert [f"server 127.0.0.1:{8600 + n} " in written for n in range(1, 5)] == [True, True, True, False]
@@ -142,7 +142,7 @@ def test_other_partitioned_modes_need_brokers_and_no_nginx(
 ) -> None:
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
-    monkeypatch.setattr(program, "prepare", lambda _progress: Program(Path("/java"), (Path("/a.jar"),), None))
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
     options = Options(mode, tmp_path, 2)
     prepare.check(options)
     assert list(prepare.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
@@ -153,7 +153,7 @@ def test_kafka_data_of_another_number_of_brokers_are_kept_and_said(
 ) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
-    monkeypatch.setattr(program, "prepare", lambda _progress: Program(Path("/java"), (), None))
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (), None))
     brokers.write(brokers.plans(tmp_path / ".diem" / "kafka", [(1, 2)]))
     code, said = starts("--mode", "x", "--brokers", "3")
     assert (code, "is of one broker, not of 3 brokers" in said) == (2, True)

@@ -11,12 +11,12 @@ from deploy import scale as module
 from deploy.control import CommandRefused, ControlFailed, serving
 from deploy.scale import Scaler, scale
 from deploy.statedir import StateDir
-from deploy.topology import KafkaOptions, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
+from deploy.topology import KafkaTopology, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
-from diem.process.child import Event, Spec
+from diem.process.child import ChildEvent, Spec
 from diem.process.supervisor import Supervisor
-from services.composite.control import PATH, Control
+from services.composite.control import PATH, ControlChannel
 from tests.support.patience import PATIENCE_S
 
 CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
@@ -24,7 +24,7 @@ CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
 
 def topology(mode: Mode) -> Topology:
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes(mode, 1, None))}
-    kafka = KafkaOptions(bootstrap_servers="elsewhere:9092")
+    kafka = KafkaTopology(bootstrap_servers="elsewhere:9092")
     return compose(Options(mode, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
 
 
@@ -33,8 +33,8 @@ def idle(process: Planned) -> Spec:
 
 
 @asynccontextmanager
-async def scaled(mode: Mode, servers: int) -> AsyncIterator[tuple[Scaler, Supervisor, list[Event]]]:
-    events: list[Event] = []
+async def scaled(mode: Mode, servers: int) -> AsyncIterator[tuple[Scaler, Supervisor, list[ChildEvent]]]:
+    events: list[ChildEvent] = []
     planned = topology(mode)
     supervisor = Supervisor(map(idle, planned.active(servers)), on_event=events.append)
     scaler = Scaler(planned, servers, supervisor, idle, 5)
@@ -99,7 +99,7 @@ async def test_pairs_of_a_group_come_and_go_and_the_rest_stays(mode: Mode) -> No
 
 async def test_pairs_are_added_to_every_clone() -> None:
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(*CLONED)}
-    kafka = KafkaOptions(bootstrap_servers="elsewhere:9092")
+    kafka = KafkaTopology(bootstrap_servers="elsewhere:9092")
     planned = compose(Options(Mode.Z_CLIENT, Path("/state"), clones=2, kafka=kafka), ports, Programs(("diem",)))
     answer = Scaler(planned, 1, Supervisor([]), idle, 5).ask(2)
     numbers = [1, 2, 9, 10]
@@ -120,7 +120,7 @@ async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: 
     key = SharedKey.create(tmp_path / "key")
     scaler = Scaler(topology(Mode.Z_COMPOSITE), 2, Supervisor([]), idle, 5)
     told: list[int] = [1]
-    control = Control(lambda: told[-1], told.append)
+    control = ControlChannel(lambda: told[-1], told.append)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
     await listener.start()
     keeping = asyncio.create_task(module.keep(f"http://127.0.0.1:{listener.port}", key, scaler))

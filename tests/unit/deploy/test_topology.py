@@ -7,7 +7,7 @@ import pytest
 
 from deploy.topology import (
     BadTopology,
-    KafkaOptions,
+    KafkaTopology,
     Mode,
     Options,
     Planned,
@@ -36,7 +36,7 @@ STATE = Path("/state")
 PROGRAMS = Programs(("python", "-m", "deploy"), {"nginx": ("guard", "nginx"), "kafka-1": ("guard", "java")})
 NGINX = [mode for mode in Mode if mode.behind_nginx]
 KAFKA = [mode for mode in Mode if mode.uses_kafka]
-CLUSTER = KafkaOptions(bootstrap_servers="h:1")
+CLUSTER = KafkaTopology(bootstrap_servers="h:1")
 
 
 def documented(default: int) -> int:
@@ -188,7 +188,7 @@ def test_traffic_goes_to_kafka_only_where_it_is() -> None:
 
 
 def test_cluster_elsewhere_runs_no_brokers_here_and_is_told_with_its_login() -> None:
-    kafka = KafkaOptions(
+    kafka = KafkaTopology(
         bootstrap_servers="k1:9093,k2:9093",
         topic_prefix="grid.",
         partitions=24,
@@ -211,7 +211,7 @@ def test_cluster_elsewhere_runs_no_brokers_here_and_is_told_with_its_login() -> 
 
 
 def test_three_brokers_have_ports_of_their_own_and_keep_three_copies() -> None:
-    three = topology(Mode.X, kafka=KafkaOptions(brokers=3))
+    three = topology(Mode.X, kafka=KafkaTopology(brokers=3))
     assert [process(three, f"kafka-{n}").ports for n in (1, 2, 3)] == [
         Ports(9092, 9096),
         Ports(9093, 9097),
@@ -340,7 +340,7 @@ def test_variables_that_the_plan_overrides_are_named_and_others_are_not() -> Non
         "DIEM_KAFKA_TOPIC_PREFIX": "x.",
     }
     assert overridden(topology(Mode.SINGLE), environ) == ["DIEM_DATA_PORT", "DIEM_KAFKA_TOPIC_PREFIX"]
-    kafka = KafkaOptions(topic_prefix="x.")
+    kafka = KafkaTopology(topic_prefix="x.")
     assert overridden(topology(Mode.X, kafka=kafka), {"DIEM_KAFKA_TOPIC_PREFIX": "x."}) == []
 
 
@@ -386,7 +386,7 @@ def test_partitioned_modes_have_these_processes(mode: Mode, names: list[str], mo
     assert (two.servers, two.max_servers) == (2, 8)
     assert [process.name for process in two.active(2)] == names
     assert [process.name for process in two.active(3) if process not in two.active(2)] == more
-    with_brokers = topology(mode, 2, kafka=KafkaOptions(brokers=3))
+    with_brokers = topology(mode, 2, kafka=KafkaTopology(brokers=3))
     assert [process.name for process in with_brokers.active(2)] == ["kafka-1", "kafka-2", "kafka-3", *names]
 
 

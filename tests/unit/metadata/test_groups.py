@@ -4,27 +4,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone
-from metadata.directory import EMPTY_FOR, Group
+from metadata.directory import EMPTY_FOR, CloneGroup
 from tests.unit.metadata.made import clone
 
 EMPTY = Clone(UNKNOWN, {}, {})
 
 
 def test_a_stable_assignment_takes_the_place_of_the_one_before() -> None:
-    group = Group()
+    group = CloneGroup()
     assert group.take(clone(1), 0, 1.0)
     assert group.take(clone(1, 2), 0, 2.0)
     assert group.clone == clone(1, 2)
 
 
 def test_what_is_the_same_changes_nothing() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1), 0, 1.0)
     assert not group.take(clone(1), 0, 2.0)
 
 
 def test_the_last_stable_assignment_is_kept_while_the_group_rebalances() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1, 2), 0, 1.0)
     assert group.take(clone(3, state=REBALANCING), 0, 2.0)
     assert group.clone == clone(1, 2, state=REBALANCING)
@@ -32,13 +32,13 @@ def test_the_last_stable_assignment_is_kept_while_the_group_rebalances() -> None
 
 
 def test_a_group_that_has_never_been_stable_has_no_owners() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1, state=REBALANCING)._replace(owners={}), 0, 1.0)
     assert group.clone == Clone(REBALANCING, {}, {})
 
 
 def test_a_group_without_members_is_forgotten_after_a_while() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1), 0, 1.0)
     for second in range(int(EMPTY_FOR)):
         group.take(EMPTY, 0, float(second))
@@ -48,7 +48,7 @@ def test_a_group_without_members_is_forgotten_after_a_while() -> None:
 
 
 def test_members_that_come_back_begin_the_time_anew() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1), 0, 0.0)
     group.take(EMPTY, 0, 1.0)
     group.take(clone(2, state=REBALANCING), 0, 5.0)
@@ -59,7 +59,7 @@ def test_members_that_come_back_begin_the_time_anew() -> None:
 
 @given(st.lists(st.sampled_from([clone(1), clone(1, 2), clone(3, state=REBALANCING), EMPTY]), max_size=30))
 def test_owners_are_always_those_of_the_last_stable_assignment(said: list[Clone]) -> None:
-    group, last = Group(), EMPTY
+    group, last = CloneGroup(), EMPTY
     for second, each in enumerate(said):
         last = each if each.state == STABLE else last
         group.take(each, 0, second * EMPTY_FOR / 40)
@@ -68,7 +68,7 @@ def test_owners_are_always_those_of_the_last_stable_assignment(said: list[Clone]
 
 
 def test_time_in_which_kafka_said_nothing_does_not_count_as_emptiness() -> None:
-    group = Group()
+    group = CloneGroup()
     group.take(clone(1), 0, 0.0)
     group.take(EMPTY, 0, 1.0)
     group.take(EMPTY, 0, 1.0 + 2 * EMPTY_FOR)

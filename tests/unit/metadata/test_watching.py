@@ -18,7 +18,7 @@ from diem.process.listeners import bind
 from metadata import watch
 from metadata.directory import Directory
 from metadata.locate import Answers
-from metadata.watch import Watch
+from metadata.watch import Watcher
 from metadata.watching import Watching
 from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.made import Said, a_map, clone, server
@@ -39,7 +39,7 @@ class Served:
         self.watching = Watching(answers, Gate(GateRules(page_port=8080, **rules)), most=1000, held=held)
         self.directory.on_changed.append(self.watching.changed)
         self.free = held
-        self.listener = Listener(bind("127.0.0.1", 0), lambda: Watch(self.watching))
+        self.listener = Listener(bind("127.0.0.1", 0), lambda: Watcher(self.watching))
 
     def take(self, group: Any, number: int = 1) -> None:
         self.directory.take_group(number, group, 0, 0.0)

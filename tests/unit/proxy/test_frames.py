@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from diem.fanout.frames import text_frame
 from diem.protocol.update import encode
-from proxy.frames import MAX_PAYLOAD, BadFrame, Control, Piece, Run, Splitter, Text, frames_of, read_update, short_run
+from proxy.frames import (
+    MAX_PAYLOAD,
+    BadFrame,
+    ControlFrame,
+    FrameRun,
+    Piece,
+    Splitter,
+    Text,
+    frames_of,
+    read_update,
+    short_run,
+)
 
 VERSION = 1_700_000_000_000
 updates = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))
@@ -19,11 +30,11 @@ controls = st.sampled_from([b"\x89\x00", b"\x8a\x03abc", b"\x88\x02\x03\xe8"])
 streams = st.lists(st.one_of(updates, updates, texts, controls), max_size=12)
 
 
-def flat(pieces: list[Piece]) -> list[bytes | Text | Control]:
+def flat(pieces: list[Piece]) -> list[bytes | Text | ControlFrame]:
     """Runs as their frames: where runs begin and end depends on the chunks."""
-    found: list[bytes | Text | Control] = []
+    found: list[bytes | Text | ControlFrame] = []
     for piece in pieces:
-        if isinstance(piece, Run):
+        if isinstance(piece, FrameRun):
             frames = list(frames_of(piece.data))
             assert len(frames) == piece.frames
             found += frames
@@ -67,7 +78,7 @@ def test_a_short_run_is_whole_update_frames_with_short_headers_and_nothing_else(
 def test_a_chunk_of_nothing_but_updates_is_handed_on_without_a_copy() -> None:
     chunk = b"".join(text_frame(encode(f"/e/{n}", VERSION, VERSION)) for n in range(3))
     (piece,) = Splitter().feed(chunk)
-    assert isinstance(piece, Run)
+    assert isinstance(piece, FrameRun)
     assert piece.data is chunk
     assert piece.frames == 3
 

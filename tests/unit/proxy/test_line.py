@@ -14,7 +14,7 @@ from diem.process.auth import SharedKey
 from proxy import said
 from proxy import standing as line_module
 from proxy.frames import BadFrame
-from proxy.standing import MAX_DIALLING, Dialler, Line
+from proxy.standing import MAX_DIALLING, Dialler, UpstreamLink
 from proxy.upstream import Upstream
 from tests.support.patience import PATIENCE_S
 
@@ -91,8 +91,8 @@ async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pyte
     monkeypatch.setattr(line_module, "dial", dial)
     dialler = Dialler(KEY)
     for _ in range(MAX_DIALLING + 10):
-        Line(HUNG, dialler, Nobody()).start()
-    Line(WELL, dialler, Nobody()).start()
+        UpstreamLink(HUNG, dialler, Nobody()).start()
+    UpstreamLink(WELL, dialler, Nobody()).start()
     async with asyncio.timeout(PATIENCE_S):
         while WELL not in dialled:
             await asyncio.sleep(0.01)
@@ -108,7 +108,7 @@ async def test_handshakes_that_wait_are_forgotten_with_their_server(monkeypatch:
     monkeypatch.setattr(line_module, "dial", dial)
     dialler = Dialler(KEY)
     for number in range(50):
-        line = Line(f"ws://127.0.0.1:{number + 1}/ws", dialler, Nobody())
+        line = UpstreamLink(f"ws://127.0.0.1:{number + 1}/ws", dialler, Nobody())
         line.start()
         await asyncio.sleep(0)
         line.stop()
@@ -156,7 +156,7 @@ async def test_a_link_that_opens_in_the_turn_in_which_its_time_runs_out_is_the_o
 
     monkeypatch.setattr(line_module, "dial", dial)
     monkeypatch.setattr(line_module, "full_jitter", lambda *_: 0.0)
-    line = Line(WELL, Dialler(KEY), Nobody())
+    line = UpstreamLink(WELL, Dialler(KEY), Nobody())
     line.start()
     for _ in range(20):
         await asyncio.sleep(0)

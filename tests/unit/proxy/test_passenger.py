@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from diem.fanout.frames import text_frame
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
 from diem.protocol import messages
@@ -15,7 +15,7 @@ from diem.protocol.update import encode
 from proxy import said
 from proxy.passenger import GRACE, Passenger
 from proxy.requests import Request
-from proxy.standing import Line
+from proxy.standing import UpstreamLink
 from tests.unit.proxy.world import START, Timers, Transport, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
@@ -50,7 +50,7 @@ class Ride:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.accounts = Accounts()
+        self.accounts = DeliveryStats()
         self.written: list[bytes] = []
         self.session = Session(self.written.append, self.written.extend, self.accounts)
         self.lines: dict[str, FakeLine] = {}
@@ -66,9 +66,9 @@ class Ride:
             drop_line=lambda line: setattr(line, "stopped", True),
         )
 
-    def _make(self, url: str, *_: object) -> Line:
+    def _make(self, url: str, *_: object) -> UpstreamLink:
         self.lines[url] = FakeLine(url)
-        return cast("Line", self.lines[url])
+        return cast("UpstreamLink", self.lines[url])
 
     def respond(self, reply: bytes) -> None:
         self.written.append(text_frame(reply))

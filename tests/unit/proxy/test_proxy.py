@@ -10,15 +10,15 @@ from diem.links.gate import Gate
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
-from proxy.standing import Standing
-from proxy.watch import Watch
+from proxy.standing import UpstreamPool
+from proxy.watch import SnapshotClient
 from tests.unit.proxy.world import PARTITIONS, Client, World, name_of
 
 MOVED = name_of(0)
 
 
 class NoLinks:
-    """As ``Standing``: the world has the links."""
+    """As ``UpstreamPool``: the world has the links."""
 
     open = ("ws://127.0.0.1:9101/ws",)
 
@@ -34,9 +34,9 @@ class Told:
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,
-            standing=cast("Standing", NoLinks()),
+            standing=cast("UpstreamPool", NoLinks()),
             service=self.world.shared,
-            watch=lambda: cast("Watch", None),
+            watch=lambda: cast("SnapshotClient", None),
             clock=self.world.clock,
         )
 

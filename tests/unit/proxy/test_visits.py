@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from proxy import passenger
 from tests.unit.proxy.world import Server, World, name_of
 
@@ -59,7 +59,7 @@ def test_shared_proxy_forgets_what_nobody_wants() -> None:
 
 
 def test_passthrough_proxy_writes_down_what_servers_answered() -> None:
-    session, visit = Session(lambda _: None, lambda _: None, Accounts()), Visit()
+    session, visit = Session(lambda _: None, lambda _: None, DeliveryStats()), Visit()
     session.visit = visit
     passenger.trace_subscribed(session, {A: 7, INVENTED: None})
     passenger.trace_subscribed(session, {A: None, B: 0})

@@ -8,7 +8,7 @@ from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
-from proxy.watch import SUBPROTOCOL, Watch
+from proxy.watch import SUBPROTOCOL, SnapshotClient
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -68,7 +68,7 @@ async def watching(*services: Service) -> AsyncIterator[list[int]]:
 
     for service in services:
         await service.listener.start()
-    watch = asyncio.create_task(Watch([service.url for service in services], KEY, take).run())
+    watch = asyncio.create_task(SnapshotClient([service.url for service in services], KEY, take).run())
     try:
         yield taken
     finally:

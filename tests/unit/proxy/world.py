@@ -20,11 +20,11 @@ from diem.protocol.partitions import partition_of
 from diem.protocol.update import encode
 from proxy import said
 from proxy.allowed import Allowed
-from proxy.frames import Run, Splitter, frames_of
+from proxy.frames import FrameRun, Splitter, frames_of
 from proxy.passthrough import Passthrough
 from proxy.relay import Relay
 from proxy.routing import Router
-from proxy.shared import Shared
+from proxy.shared import SharedProxy
 
 START = 1_700_000_000_000
 PARTITIONS = 2
@@ -94,7 +94,7 @@ class Surroundings(Protocol):
     def hub(self) -> Hub: ...
 
     @property
-    def shared(self) -> Shared | Passthrough: ...
+    def shared(self) -> SharedProxy | Passthrough: ...
 
 
 class Client:
@@ -228,7 +228,7 @@ class Server:
         """Some of what is on its way arrives at the proxy, in one chunk."""
         chunk = b"".join(self.sent.popleft() for _ in range(min(frames, len(self.sent))))
         for piece in Splitter().feed(chunk):
-            if isinstance(piece, Run):
+            if isinstance(piece, FrameRun):
                 assert len(list(frames_of(piece.data))) == piece.frames
                 self.world.shared.updates(self.url, piece.data, piece.frames)
             else:
@@ -247,7 +247,7 @@ class World:
         self.latest: dict[str, int] = {}
         self.version = START
         self.router = Router(1, Allowed(["127.0.0.0/8"]), lambda url: self.shared.load[url])
-        self.shared = Shared(self.hub, self.router, self, self.clock, self.timers.later, limit=limit)
+        self.shared = SharedProxy(self.hub, self.router, self, self.clock, self.timers.later, limit=limit)
         self.assigned = dict(enumerate(self.servers))
         for partition, url in self.assigned.items():
             self.servers[url].partitions.add(partition)

@@ -18,7 +18,7 @@ _ROUNDS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MarketSnapshot:
     """The market at an instant, in MW and EUR/MWh. Per zone: load = generation + imports - exports."""
 
     load: Mapping[str, float]
@@ -49,7 +49,7 @@ class Market:
         flicker = 1 + 0.004 * noise(self._seed, f"flicker/{zone.name}", seconds, 40)
         return zone.load * shape * week * season * weather * flicker
 
-    def snapshot(self, seconds: float) -> Snapshot:
+    def snapshot(self, seconds: float) -> MarketSnapshot:
         """The whole market at an instant (Unix seconds of simulated time)."""
         load = {name: self.load(zone, seconds) for name, zone in self.zones.items()}
         curves = {name: Curve(self._stack(zone, seconds)) for name, zone in self.zones.items()}
@@ -68,7 +68,7 @@ class Market:
                 flow[border] = allowed
         price = {name: curves[name].clearing(demand[name])[0] for name in self.zones}
         generation = {name: curves[name].dispatch(price[name], demand[name]) for name in self.zones}
-        return Snapshot(load, price, generation, flow)
+        return MarketSnapshot(load, price, generation, flow)
 
     def _stack(self, zone: Zone, seconds: float) -> dict[str, float]:
         """MW that could run, per type of plant."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from services.data.datasets import Dataset, Point, build
-from services.data.sources.market.model import Market, Snapshot
+from services.data.sources.market.model import Market, MarketSnapshot
 from services.data.sources.market.noise import noise
 
 QUARTER_S: Final = 900
@@ -49,8 +49,8 @@ class Book:
     def __init__(self, market: Market, seed: int) -> None:
         self._market = market
         self._seed = seed
-        self._kept: OrderedDict[int, Snapshot] = OrderedDict()
-        self._now: tuple[int, Snapshot] | None = None
+        self._kept: OrderedDict[int, MarketSnapshot] = OrderedDict()
+        self._now: tuple[int, MarketSnapshot] | None = None
         self.series = list(self._all())
 
     def _all(self) -> Iterator[Series]:
@@ -102,7 +102,7 @@ class Book:
     def _imbalance(self, name: str, time: float) -> list[Point]:
         """The last day by the quarter: around the market's price, sometimes far from it."""
 
-        def value(snapshot: Snapshot, start: float) -> float:
+        def value(snapshot: MarketSnapshot, start: float) -> float:
             surprise = noise(self._seed, f"imbalance/{name}", start, QUARTER_S)
             return round(snapshot.price[name] + 18 * surprise + 90 * surprise**5, 2)
 
@@ -110,28 +110,28 @@ class Book:
         starts = range(last - 96 * QUARTER_S, last, QUARTER_S)
         return [*(Point(at, value(self._past(at), at)) for at in starts), Point(last, value(self._present(time), time))]
 
-    def _quarters(self, value: Callable[[Snapshot], float], time: float) -> list[Point]:
+    def _quarters(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
         """The last day by the quarter; the last point is what is measured now."""
         return self._measured(value, time, QUARTER_S)
 
-    def _hours(self, value: Callable[[Snapshot], float], time: float) -> list[Point]:
+    def _hours(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
         """The last day by the hour; the last point is what is measured now."""
         return self._measured(value, time, HOUR_S)
 
-    def _measured(self, value: Callable[[Snapshot], float], time: float, step_s: int) -> list[Point]:
+    def _measured(self, value: Callable[[MarketSnapshot], float], time: float, step_s: int) -> list[Point]:
         last = int(time // step_s) * step_s
         points = [Point(at, round(value(self._past(at)))) for at in range(last - DAY_S, last, step_s)]
         return [*points, Point(last, round(value(self._present(time))))]
 
     # Snapshots
 
-    def _present(self, time: float) -> Snapshot:
+    def _present(self, time: float) -> MarketSnapshot:
         second = int(time)
         if self._now is None or self._now[0] != second:
             self._now = (second, self._market.snapshot(second))
         return self._now[1]
 
-    def _past(self, start: int) -> Snapshot:
+    def _past(self, start: int) -> MarketSnapshot:
         found = self._kept.get(start)
         if found is None:
             # The middle of the quarter stands for all of it.
@@ -161,13 +161,13 @@ def _series(endpoint: str, every_s: float, kind: Kind, points: Points) -> Series
     return Series(endpoint, kind.title, every_s, at)
 
 
-def _load(name: str) -> Callable[[Snapshot], float]:
+def _load(name: str) -> Callable[[MarketSnapshot], float]:
     return lambda snapshot: snapshot.load[name]
 
 
-def _generation(name: str, kind: str) -> Callable[[Snapshot], float]:
+def _generation(name: str, kind: str) -> Callable[[MarketSnapshot], float]:
     return lambda snapshot: snapshot.generation[name][kind]
 
 
-def _flow(border: tuple[str, str], sign: int) -> Callable[[Snapshot], float]:
+def _flow(border: tuple[str, str], sign: int) -> Callable[[MarketSnapshot], float]:
     return lambda snapshot: max(0.0, sign * snapshot.flow[border])

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deploy.check.facts import Facts
 from deploy.check.report import as_json, rendered, verdict, wrapped
-from deploy.check.rule import Verdict, audit
+from deploy.check.rule import Severity, audit
 from deploy.check.rules import TABLE
 from tests.unit.deploy.check.healthy import UPDATES, cluster, facts, topic
 
@@ -82,6 +82,6 @@ def test_json_has_every_finding_with_its_reason_and_its_change() -> None:
 
 
 def test_the_verdict_is_the_worst_one() -> None:
-    assert verdict(audit(spoilt(), TABLE)) is Verdict.FAULT
-    assert verdict(audit(facts(planned=(1, 5)), TABLE)) is Verdict.WARNING
-    assert verdict(audit(facts(), TABLE)) is Verdict.OK
+    assert verdict(audit(spoilt(), TABLE)) is Severity.FAULT
+    assert verdict(audit(facts(planned=(1, 5)), TABLE)) is Severity.WARNING
+    assert verdict(audit(facts(), TABLE)) is Severity.OK

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from deploy.check.facts import INTERNAL, Facts
-from deploy.check.rule import Verdict, audit
+from deploy.check.rule import Severity, audit
 from deploy.check.rules import TABLE
 from diem.kafka.metadata import Partition, Topic
 from tests.unit.deploy.check.healthy import BESIDE, BROKER, UPDATES, cluster, facts, finding, judgement, topic
 
-FAULT, WARNING, OK = Verdict.FAULT, Verdict.WARNING, Verdict.OK
+FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
 ALONE = {1: ("127.0.0.1", 9092)}
 
 
@@ -64,7 +64,7 @@ def replicas(count: int, brokers: int = 3) -> Facts:
 
 
 @pytest.mark.parametrize(("have", "tolerated", "verdict"), [(3, 1, OK), (1, 0, OK), (2, 1, FAULT), (1, 1, FAULT)])
-def test_replication_is_two_for_every_tolerated_loss_and_one(have: int, tolerated: int, verdict: Verdict) -> None:
+def test_replication_is_two_for_every_tolerated_loss_and_one(have: int, tolerated: int, verdict: Severity) -> None:
     assert judgement("replication", replace(replicas(have), tolerate=tolerated)).verdict is verdict
 
 
@@ -100,7 +100,7 @@ def test_replication_of_a_foreign_cluster_begins_with_more_brokers() -> None:
         ("4", FAULT, "nothing can be written"),
     ],
 )
-def test_min_in_sync_is_one_more_than_may_be_lost(value: str, verdict: Verdict, said: str) -> None:
+def test_min_in_sync_is_one_more_than_may_be_lost(value: str, verdict: Severity, said: str) -> None:
     found = judgement("min in sync", facts(of_topic={"min.insync.replicas": value}))
     assert found.verdict is verdict
     assert said in found.found
@@ -227,7 +227,7 @@ def test_slow_compaction_is_a_warning_with_one_command_and_faster_than_ours_is_i
 
 
 @pytest.mark.parametrize(("value", "verdict"), [("131072", OK), ("1000", FAULT), ("1048588", WARNING)])
-def test_the_topic_takes_what_the_producer_sends_and_little_more(value: str, verdict: Verdict) -> None:
+def test_the_topic_takes_what_the_producer_sends_and_little_more(value: str, verdict: Severity) -> None:
     assert judgement("record size", facts(of_topic={"max.message.bytes": value})).verdict is verdict
 
 
@@ -303,7 +303,7 @@ def test_a_producer_that_gives_up_before_a_new_leader_is_there_is_a_warning() ->
         ("A://:9092,CONTROLLER://10.0.0.1:9093", "A:SSL,CONTROLLER:PLAINTEXT", FAULT),
     ],
 )
-def test_nothing_is_spoken_in_the_clear_outside_loopback(listeners: str, protocols: str, verdict: Verdict) -> None:
+def test_nothing_is_spoken_in_the_clear_outside_loopback(listeners: str, protocols: str, verdict: Severity) -> None:
     given = facts(of_broker={"listeners": listeners, "listener.security.protocol.map": protocols})
     assert judgement("listeners", given).verdict is verdict
 
@@ -318,7 +318,7 @@ def test_a_cluster_that_others_reach_needs_an_authorizer() -> None:
 
 
 @pytest.mark.parametrize(("value", "verdict"), [("absent", OK), ("false", OK), ("true", FAULT), (None, WARNING)])
-def test_what_has_no_rule_is_closed(value: str | None, verdict: Verdict) -> None:
+def test_what_has_no_rule_is_closed(value: str | None, verdict: Severity) -> None:
     given = facts(of_broker={"allow.everyone.if.no.acl.found": value})
     assert judgement("no rule, no right", given).verdict is verdict
 
@@ -362,7 +362,7 @@ def test_hot_updates_and_the_map_have_one_partition_and_as_many_replicas_as_upda
         ("segment.ms", "1", OK),
     ],
 )
-def test_settings_of_hot_updates_that_lose_records_are_faults(key: str, value: str, verdict: Verdict) -> None:
+def test_settings_of_hot_updates_that_lose_records_are_faults(key: str, value: str, verdict: Severity) -> None:
     given = facts()
     spoilt = {**given.topics, BESIDE[0]: {**given.topics[BESIDE[0]], key: value}}
     found = judgement("hot and map", replace(given, topics=spoilt))

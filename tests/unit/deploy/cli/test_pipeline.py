@@ -14,7 +14,7 @@ from deploy import cli
 from deploy.cli.options import EXIT_NOTHING
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from deploy.pipeline import Reading
+from deploy.pipeline import ReadOptions
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import NoTraffic
@@ -119,7 +119,7 @@ def test_what_a_system_with_kafka_records_in_files_is_read_from_them(
 ) -> None:
     read: list[object] = []
 
-    def note(_here: Warehouse, reading: Reading, *_: object, **_options: object) -> None:
+    def note(_here: Warehouse, reading: ReadOptions, *_: object, **_options: object) -> None:
         read.append(reading.source)
 
     monkeypatch.setattr("deploy.pipeline.run", note)

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nginx.config import BULK_BYTES, MAX_CONNECTIONS, Plan, connections, render
+from deploy.nginx.config import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, connections, render
 
 DIRECTORY = Path("/state/nginx")
 
 
 def text(directory: Path = DIRECTORY, **differences: int) -> str:
-    return render(Plan(directory, 8000, 8080, (8101, 8102, 8103), **differences))
+    return render(NginxPlan(directory, 8000, 8080, (8101, 8102, 8103), **differences))
 
 
 def block(name: str, of: str) -> str:

@@ -3,13 +3,13 @@
 import time
 from pathlib import Path
 
-from diem.protocol.traffic import Event, Type
+from diem.protocol.traffic import TrafficEvent, Type
 from tests.support.traffic import MINUTE, Life, write
 
 MINUTES = 10
 
 
-def events(pairs: int = 8, clients: int = 80) -> list[Event]:
+def events(pairs: int = 8, clients: int = 80) -> list[TrafficEvent]:
     """Each client is subscribed to /<n>/a and /<n>/b for one n, from ten minutes ago till now."""
     end = time.time_ns() // 1_000_000
     life = Life("websocket-1", 0xA1, end - MINUTES * MINUTE, end)

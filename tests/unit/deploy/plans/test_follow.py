@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from deploy.plans import follow
-from deploy.plans.follow import APPLYING, ROLLING_BACK, Follower, PlanSuperseded, Way
-from deploy.plans.service import MetadataUnavailable, Status
+from deploy.plans.follow import APPLYING, ROLLING_BACK, PlanFollower, PlanSuperseded, Way
+from deploy.plans.service import MetadataUnavailable, PlanStatus
 from diem.process.clock import ManualClock
 from tests.unit.deploy.plans.scripted import service, status, steps
 
@@ -18,14 +18,14 @@ def going(state: str, phase: str, epoch: int, waiting_for: str | None = None) ->
     return status(state=state, phase=phase, epoch=epoch, moves=2, waiting_for=waiting_for)
 
 
-async def followed(way: Way, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[Status, list[str]]:
+async def followed(way: Way, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[PlanStatus, list[str]]:
     told: dict[str, str] = {}
 
     def tell(key: str, text: str) -> None:
         told.setdefault(key, text)
 
-    follower = Follower(service(steps(*seen)), way, tell, ManualClock())
-    return await follower.follow(Status.of(begun)), list(told.values())
+    follower = PlanFollower(service(steps(*seen)), way, tell, ManualClock())
+    return await follower.follow(PlanStatus.of(begun)), list(told.values())
 
 
 async def test_every_phase_is_told_once_whatever_the_countdown_says() -> None:
@@ -73,7 +73,7 @@ async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> No
         clock.advance(100)
 
     with pytest.raises(MetadataUnavailable, match="the move goes on when it is back"):
-        await Follower(service(steps(None)), APPLYING, tell, clock).follow(Status.of(status(state="moving")))
+        await PlanFollower(service(steps(None)), APPLYING, tell, clock).follow(PlanStatus.of(status(state="moving")))
     assert told[-1].endswith("(600 s)")
 
 

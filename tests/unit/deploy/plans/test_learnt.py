@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.plans import learnt
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.learnt import NoPlanner, learn, need_planner
 from deploy.plans.recorded import NoTrafficToPlan, TrafficTooLarge, TrafficUnreadable
 from deploy.terminal import Terminal
@@ -17,7 +17,7 @@ QUIET = Terminal(quiet=True)
 
 
 def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
-    found = learn(Asked(recorded(tmp_path)), QUIET)
+    found = learn(PlanRequest(recorded(tmp_path)), QUIET)
     assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
     assert (found.clients, found.sets, found.for_spark) == (80, 8, None)
     assert found.source == f"1 file in {tmp_path / 'in'}"
@@ -26,34 +26,34 @@ def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
 
 
 def test_folder_of_files_may_be_named_itself(tmp_path: Path) -> None:
-    assert learn(Asked(recorded(tmp_path) / "in"), QUIET).clients == 80
+    assert learn(PlanRequest(recorded(tmp_path) / "in"), QUIET).clients == 80
 
 
 def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
-    found = learn(Asked(recorded(tmp_path), window=60_000), QUIET)
+    found = learn(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
     assert found.instance.seconds == 60
 
 
 def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"there is no traffic yet .*`diem pipeline run`"):
-        learn(Asked(tmp_path), QUIET)
+        learn(PlanRequest(tmp_path), QUIET)
 
 
 def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
-        learn(Asked(recorded(tmp_path), window=Window(0, 1000)), QUIET)
+        learn(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     with pytest.raises(TrafficUnreadable, match=r"in/gone\.jsonl: No such file"):
-        learn(Asked(tmp_path), QUIET)
+        learn(PlanRequest(tmp_path), QUIET)
 
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.plans.recorded.MOST_BYTES", 100)
     with pytest.raises(TrafficTooLarge, match="`diem pipeline run`"):
-        learn(Asked(recorded(tmp_path)), QUIET)
+        learn(PlanRequest(recorded(tmp_path)), QUIET)
 
 
 def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +64,11 @@ def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: 
         folder = tmp_path / "warehouse" / "statistics" / hour
         folder.mkdir(parents=True)
         (folder / "window.json").write_text(json.dumps({"to": f"2026-01-01T{hour}:00:00.000Z"}))
-    learn(Asked(tmp_path), QUIET)
-    learn(Asked(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
+    learn(PlanRequest(tmp_path), QUIET)
+    learn(PlanRequest(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
     assert [folder.name for folder in seen] == ["03", "02"]
     # Those of another window are of no use.
-    assert learn(Asked(tmp_path, window=60_000, spark=False), QUIET).clients == 80
+    assert learn(PlanRequest(tmp_path, window=60_000, spark=False), QUIET).clients == 80
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_statistics_without_a_table_are_named(tmp_path: Path) -> None:
     (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
     with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
-        learn(Asked(tmp_path), QUIET)
+        learn(PlanRequest(tmp_path), QUIET)
 
 
 def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
@@ -92,5 +92,5 @@ def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
     monkeypatch.setattr("deploy.pipeline.run", lambda *_, **_options: computed)
     monkeypatch.setattr(learnt, "_of_statistics", lambda folder, _spark: seen.append(folder))
-    learn(Asked(tmp_path, window=60_000, spark=True), QUIET)
+    learn(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
     assert seen == [computed]

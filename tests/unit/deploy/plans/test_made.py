@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import typer
 
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.learnt import Learnt, learn
 from deploy.plans.made import Made, NoServersFound, PlanInfeasible, homes_of, judged, make, partitions_of
 from deploy.plans.system import System
@@ -16,7 +16,7 @@ from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from diem.protocol.partitions import partition_of
-from metadata.placement.planner import Outcome
+from metadata.placement.planner import PlanResult
 from metadata.plans.plan import decode, encode
 from tests.unit.deploy.plans.recorded import recorded
 from tests.unit.deploy.plans.scripted import running
@@ -32,11 +32,11 @@ def traffic(tmp_path: Path) -> Path:
 
 
 def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> Made:
-    wanted = Asked(traffic, window=600_000, **asked)
+    wanted = PlanRequest(traffic, window=600_000, **asked)
     return make(learnt(wanted), wanted, system, now)
 
 
-def learnt(asked: Asked) -> Learnt:
+def learnt(asked: PlanRequest) -> Learnt:
     return learn(asked, Terminal(quiet=True))
 
 
@@ -83,7 +83,7 @@ def test_with_shared_proxies_connections_are_those_of_the_proxies(traffic: Path)
     [(SHARED, 1.0, False), (SHARED, 1.3, True), (Z_CLIENT, 1.0, True)],
 )
 def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, before: float, pays: bool) -> None:
-    outcome = Outcome(np.zeros(1, np.int32), 8, {}, pays=True, why="saves connections")
+    outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=True, why="saves connections")
     balance = {name: {"max_over_mean_load": load} for name, load in (("current", before), ("plan", 1.02))}
     found, why = judged(outcome, {"servers": {"2": balance}}, 0.05, system)
     assert found is pays
@@ -91,7 +91,7 @@ def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, 
 
 
 def test_plan_that_does_not_pay_does_so_in_no_mode() -> None:
-    outcome = Outcome(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
+    outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
     assert judged(outcome, {}, 0.05, SHARED) == (False, "nothing better was found")
 
 
@@ -102,7 +102,7 @@ def test_partitions_are_those_that_somebody_owns_or_the_map_names() -> None:
 
 
 def test_homes_are_where_the_map_says_and_else_the_hash(traffic: Path) -> None:
-    instance = learnt(Asked(traffic)).instance
+    instance = learnt(PlanRequest(traffic)).instance
     now = running(**{"0/a": 5, "1/b": HOT})
     homes = dict(zip(instance.endpoints, homes_of(now, instance).tolist(), strict=True))
     assert (homes["/0/a"], homes["/1/b"], homes["/2/a"]) == (5, HOT, partition_of(b"/2/a", 8))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.plans.asked import Asked
+from deploy.plans.asked import PlanRequest
 from deploy.plans.planning import PlanFileUnwritable, Planning
 from deploy.plans.system import System
 from deploy.terminal import Terminal, plain_console
@@ -18,7 +18,7 @@ SYSTEM = System(("http://m",), Mode.Z_CLIENT)
 
 
 def planned(traffic: Path, *, quiet: bool = False, movement: float | None = None) -> Planning:
-    asked = Asked(recorded(traffic), window=600_000, movement=movement)
+    asked = PlanRequest(recorded(traffic), window=600_000, movement=movement)
     planning = Planning(asked, Terminal(quiet=quiet), plain_console())
     planning.learn()
     planning.make(SYSTEM, running())

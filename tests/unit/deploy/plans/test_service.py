@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from deploy.found import ServiceRefused
-from deploy.plans.service import MetadataUnavailable, Status
+from deploy.plans.service import MetadataUnavailable, PlanStatus
 from tests.unit.deploy.plans.scripted import URLS, service, status
 
 
@@ -78,4 +78,4 @@ async def test_answer_that_is_none_is_no_answer(content: bytes) -> None:
     ],
 )
 def test_a_plan_is_outdated_when_the_map_has_changed_since(differences: dict[str, Any], outdated: bool) -> None:
-    assert Status.of(status(**differences)).is_outdated is outdated
+    assert PlanStatus.of(status(**differences)).is_outdated is outdated

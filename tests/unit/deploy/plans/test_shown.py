@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from deploy.plans.service import Status
+from deploy.plans.service import PlanStatus
 from deploy.plans.shown import gains, percent, plans_table, sentences
 from deploy.terminal import plain_console
 from deploy.topology import Mode, ProxyMode
@@ -101,7 +101,7 @@ def test_plan_of_others_without_figures_is_shown_without(capsys: pytest.CaptureF
 
 def test_plans_are_listed_with_their_states(capsys: pytest.CaptureFixture[str]) -> None:
     found = [status("p-1", state="rolled_back"), status("p-2", epoch_of_plan=1), status("p-3", partitions=None)]
-    made = plans_table(map(Status.of, found))
+    made = plans_table(map(PlanStatus.of, found))
     assert isinstance(made, Table)
     plain_console().print(made)
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]

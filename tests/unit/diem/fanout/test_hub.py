@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from diem.fanout.frames import text_frame
 from diem.fanout.hub import Hub
-from diem.fanout.session import Accounts, Session
+from diem.fanout.session import DeliveryStats, Session
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.update import Change, encode
 
@@ -357,7 +357,7 @@ def test_a_resync_that_is_held_back_is_dropped_with_the_subscription() -> None:
 
 def test_an_older_update_does_not_replace_a_newer_one_that_is_held_back() -> None:
     frames: list[bytes] = []
-    accounts = Accounts()
+    accounts = DeliveryStats()
     session = Session(frames.append, frames.extend, accounts)
     session.block()
     newer, older, other = (

@@ -8,13 +8,13 @@ from websockets.datastructures import Headers
 
 from diem.links.acceptor import Reply
 from diem.links.gate import STRIKES, Gate, GateRules, gate_rules
-from diem.process.limits import Allowance
+from diem.process.limits import MessageAllowance
 from services.websocket.settings import Settings
 
 PAGE: Final = 8080
 
 
-def knock(gate: Gate, address: str, now: float = 0.0) -> Allowance | Reply:
+def knock(gate: Gate, address: str, now: float = 0.0) -> MessageAllowance | Reply:
     headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
     found, outcome = gate.enter("127.0.0.1", headers, now)
     assert found == address
@@ -35,20 +35,20 @@ def test_address_that_connects_too_fast_is_told_when_to_come_again() -> None:
     gate = gate_with()
     for _ in range(50):
         allowance = knock(gate, "192.0.2.1")
-        assert isinstance(allowance, Allowance)
+        assert isinstance(allowance, MessageAllowance)
         gate.leave("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
     assert isinstance(refused, Reply)
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
-    assert isinstance(knock(gate, "192.0.2.2"), Allowance)
-    assert isinstance(knock(gate, "192.0.2.1", 0.1), Allowance)
+    assert isinstance(knock(gate, "192.0.2.2"), MessageAllowance)
+    assert isinstance(knock(gate, "192.0.2.1", 0.1), MessageAllowance)
     assert gate.open_of("192.0.2.1") == 1
 
 
 def test_address_that_has_sent_all_it_may_waits_outside() -> None:
     gate = gate_with()
     allowance = knock(gate, "192.0.2.1")
-    assert isinstance(allowance, Allowance)
+    assert isinstance(allowance, MessageAllowance)
     assert sum(allowance.messages.take(0) for _ in range(100)) == 20
     gate.leave("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
@@ -77,7 +77,7 @@ def test_all_connections_of_an_address_may_come_back_at_once(
 def test_client_may_ask_twice_for_all_that_it_may_subscribe_to(subscriptions: int, burst: int) -> None:
     gate = gate_with(subscriptions=subscriptions)
     allowance = knock(gate, "192.0.2.1")
-    assert isinstance(allowance, Allowance)
+    assert isinstance(allowance, MessageAllowance)
     messages = 2 * -(-subscriptions // 100)
     for _ in range(messages):
         assert allowance.messages.take(0)
@@ -85,7 +85,7 @@ def test_client_may_ask_twice_for_all_that_it_may_subscribe_to(subscriptions: in
     assert sum(allowance.messages.take(0) for _ in range(100)) == burst - 3 * messages
 
 
-def asks_for(allowance: Allowance, names: int, now: float) -> bool:
+def asks_for(allowance: MessageAllowance, names: int, now: float) -> bool:
     """Subscribe to so many names, as clients do: 100 in a message; whether all messages were taken."""
     for start in range(0, names, 100):
         if not allowance.messages.take(now):

@@ -18,7 +18,7 @@ from websockets.http11 import Request
 from diem.links import connection_limits, http, turns
 from diem.links.acceptor import ServerConnection
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http import Server, make_server
+from diem.links.http import HttpServer, make_server
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
 
@@ -40,7 +40,7 @@ class Echo(ServerConnection):
 
 
 @contextlib.asynccontextmanager
-async def running(app: ASGIApp, **options: Any) -> AsyncIterator[tuple[Server, int]]:
+async def running(app: ASGIApp, **options: Any) -> AsyncIterator[tuple[HttpServer, int]]:
     server = make_server(app, **{"limits": ConnectionLimits(10), "drain_s": 1, **options})
     listener, stopping = bind("127.0.0.1", 0), asyncio.Event()
     serve = asyncio.create_task(server.run_until(stopping, listener))

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from diem.links import turns
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http import Server, TimedProtocol, make_server
+from diem.links.http import HttpServer, TimedProtocol, make_server
 
 HELLO = PlainTextResponse("hello")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -52,13 +52,13 @@ class Wire(asyncio.Transport):
         return 0
 
 
-def serving(app: ASGIApp, readers: int) -> Server:
+def serving(app: ASGIApp, readers: int) -> HttpServer:
     server = make_server(app, limits=ConnectionLimits(readers), drain_s=1)
     server.config.load()
     return server
 
 
-def connected(server: Server) -> tuple[TimedProtocol, Wire]:
+def connected(server: HttpServer) -> tuple[TimedProtocol, Wire]:
     made = cast("Any", server.config.http_protocol_class)(
         config=server.config, server_state=server.server_state, app_state={}
     )

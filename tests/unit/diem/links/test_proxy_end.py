@@ -14,7 +14,7 @@ from diem.fanout.hub import Hub
 from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
-from diem.links.keeper import Keeper
+from diem.links.keeper import LinkMonitor
 from diem.links.proxy_end import PATH, ProxyEnd
 from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
@@ -146,7 +146,7 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
 
 
 async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served: Served) -> None:
-    keeper = Keeper("proxy", ping_every=1, give_up_after=0.05)
+    keeper = LinkMonitor("proxy", ping_every=1, give_up_after=0.05)
     async with served.dial() as link:
         (connection,) = served.end._sessions
         keeper.add(connection)

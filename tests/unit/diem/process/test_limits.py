@@ -8,10 +8,10 @@ from diem.process.limits import (
     AddressLimits,
     AddressTable,
     Admission,
-    Allowance,
+    AdmissionResult,
     ErrorWindow,
+    MessageAllowance,
     TokenBucket,
-    Verdict,
     address_key,
 )
 
@@ -88,7 +88,7 @@ def test_address_has_a_number_of_connections() -> None:
     first = table.admit("192.0.2.1", 0)
     assert table.refusal("192.0.2.1", 0) is None
     table.admit("192.0.2.1", 0)
-    assert table.refusal("192.0.2.1", 0) is Verdict.ADDRESS_LIMIT
+    assert table.refusal("192.0.2.1", 0) is AdmissionResult.ADDRESS_LIMIT
     assert table.refusal("192.0.2.2", 0) is None
     table.release("192.0.2.1", first, 0)
     assert table.refusal("192.0.2.1", 0) is None
@@ -98,7 +98,7 @@ def test_address_has_a_number_of_connections() -> None:
 def test_address_table_is_bounded_and_empties() -> None:
     table = AddressTable(AddressLimits(), max_addresses=1)
     allowance = table.admit("192.0.2.1", 0)
-    assert table.refusal("192.0.2.2", 0) is Verdict.ADDRESS_LIMIT
+    assert table.refusal("192.0.2.2", 0) is AdmissionResult.ADDRESS_LIMIT
     assert table.refusal("192.0.2.1", 0) is None
     table.release("192.0.2.1", allowance, 1)
     # Its connection is paid for; nothing of it is left.
@@ -128,7 +128,7 @@ def test_address_that_has_left_makes_room_for_a_new_one() -> None:
     assert len(table) == 2
 
 
-def sent(allowance: Allowance, now: float) -> int:
+def sent(allowance: MessageAllowance, now: float) -> int:
     """Messages until none is left."""
     return next(count for count in range(1000) if not allowance.messages.take(now))
 
@@ -149,7 +149,7 @@ def test_address_that_has_used_up_all_may_come_again_when_a_quarter_of_the_burst
     allowance = table.admit("192.0.2.1", 0)
     sent(allowance, 0)
     table.release("192.0.2.1", allowance, 0)
-    assert table.refusal("192.0.2.1", 2.9) is Verdict.ADDRESS_USED_UP
+    assert table.refusal("192.0.2.1", 2.9) is AdmissionResult.ADDRESS_USED_UP
     assert table.retry_after("192.0.2.1", 0) == pytest.approx(3.0)
     assert table.refusal("192.0.2.1", 3.0) is None
     assert sent(table.admit("192.0.2.1", 3.0), 3.0) == 5
@@ -165,7 +165,7 @@ def test_neighbours_behind_one_address_have_allowances_of_their_own() -> None:
     table.release("192.0.2.1", fresh, 0)
     # Of those that were given back, the fullest is lent first.
     assert sent(table.admit("192.0.2.1", 0), 0) == 20
-    assert table.refusal("192.0.2.1", 0) is Verdict.ADDRESS_USED_UP
+    assert table.refusal("192.0.2.1", 0) is AdmissionResult.ADDRESS_USED_UP
 
 
 def test_frames_and_names_are_of_the_allowance_too() -> None:
@@ -197,28 +197,28 @@ def admission(limits: AddressLimits | None = None, cap: int = 10, burst: float =
     return Admission(AddressTable(limits or AddressLimits()), cap, TokenBucket(1.0, burst))
 
 
-def admitted(outcome: Allowance | Verdict) -> Allowance:
-    assert isinstance(outcome, Allowance), outcome
+def admitted(outcome: MessageAllowance | AdmissionResult) -> MessageAllowance:
+    assert isinstance(outcome, MessageAllowance), outcome
     return outcome
 
 
 def test_full_process_refuses_with_503() -> None:
     gate = admission(cap=1)
     allowance = admitted(gate.admit("a", 0))
-    assert gate.admit("b", 0) is Verdict.PROCESS_FULL
+    assert gate.admit("b", 0) is AdmissionResult.PROCESS_FULL
     gate.release("a", allowance, 0)
     assert gate.open == 0
     admitted(gate.admit("b", 0))
     assert (gate.open_of("a"), gate.open_of("b")) == (0, 1)
-    assert Verdict.PROCESS_FULL.status == 503
+    assert AdmissionResult.PROCESS_FULL.status == 503
 
 
 def test_too_many_new_connections_are_refused_and_not_counted() -> None:
     gate = admission(AddressLimits(connect_burst=1.0), burst=1.0)
     admitted(gate.admit("a", 0))
-    assert gate.admit("b", 0) is Verdict.TOO_FAST
+    assert gate.admit("b", 0) is AdmissionResult.TOO_FAST
     assert gate.open == 1
-    assert Verdict.TOO_FAST.status == 503
+    assert AdmissionResult.TOO_FAST.status == 503
     # It was no connection of its address, either.
     admitted(gate.admit("b", 1))
 
@@ -226,21 +226,21 @@ def test_too_many_new_connections_are_refused_and_not_counted() -> None:
 def test_address_beyond_its_limit_does_not_use_up_the_rate() -> None:
     gate = admission(AddressLimits(connections=1), burst=2.0)
     admitted(gate.admit("a", 0))
-    assert {gate.admit("a", 0) for _ in range(5)} == {Verdict.ADDRESS_LIMIT}
+    assert {gate.admit("a", 0) for _ in range(5)} == {AdmissionResult.ADDRESS_LIMIT}
     admitted(gate.admit("b", 0))
-    assert Verdict.ADDRESS_LIMIT.status == 429
+    assert AdmissionResult.ADDRESS_LIMIT.status == 429
 
 
 def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
     """With 20 connections at a time, below its 50, it used to get all of the 200 a second of the process."""
     gate = Admission(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))
     opened, honest = 0, 0
-    held: list[Allowance] = []
+    held: list[MessageAllowance] = []
     for tick in range(10_000):
         now = tick / 1000
         if len(held) == 20:
             gate.release("192.0.2.1", held.pop(0), now)
-        if isinstance(outcome := gate.admit("192.0.2.1", now), Allowance):
+        if isinstance(outcome := gate.admit("192.0.2.1", now), MessageAllowance):
             opened += 1
             held.append(outcome)
         if tick % 10 == 0:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from diem.process.child import Event, Spec, State
+from diem.process.child import ChildEvent, ChildState, Spec
 from diem.process.supervisor import Supervisor
 from tests.support.patience import PATIENCE_S
 
@@ -26,11 +26,11 @@ class Events:
     """Records events and lets a test wait for the next one of a kind."""
 
     def __init__(self) -> None:
-        self.all: list[Event] = []
+        self.all: list[ChildEvent] = []
         self._new = asyncio.Condition()
         self._notify: set[asyncio.Task[None]] = set()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ChildEvent) -> None:
         self.all.append(event)
         task = asyncio.ensure_future(self._wake())
         self._notify.add(task)
@@ -40,8 +40,8 @@ class Events:
         async with self._new:
             self._new.notify_all()
 
-    async def until(self, condition: Callable[[Event], bool], count: int = 1) -> list[Event]:
-        def found() -> list[Event]:
+    async def until(self, condition: Callable[[ChildEvent], bool], count: int = 1) -> list[ChildEvent]:
+        def found() -> list[ChildEvent]:
             return [event for event in self.all if condition(event)]
 
         async with asyncio.timeout(PATIENCE_S), self._new:
@@ -74,9 +74,9 @@ async def test_child_runs_with_its_output_in_its_log(tmp_path: Path) -> None:
     async with supervised(script("a", "echo out; echo err >&2; exec cat", tmp_path)) as (supervisor, events):
         (started,) = await events.until(lambda e: e.kind == "started")
         (status,) = supervisor.status()
-        assert (status.state, status.pid, status.restarts) == (State.RUNNING, started.pid, 0)
+        assert (status.state, status.pid, status.restarts) == (ChildState.RUNNING, started.pid, 0)
         assert status.uptime_seconds >= 0
-    assert supervisor.status()[0].state is State.STOPPED
+    assert supervisor.status()[0].state is ChildState.STOPPED
     assert (tmp_path / "a.log").stat().st_mode & 0o777 == 0o600
 
 
@@ -105,7 +105,7 @@ async def test_wrong_configuration_is_not_tried_again(tmp_path: Path) -> None:
         (failed,) = await events.until(lambda e: e.kind == "failed")
         assert failed.code == 2
         await supervisor.wait()
-        assert supervisor.status()[0].state is State.FAILED
+        assert supervisor.status()[0].state is ChildState.FAILED
         assert ("a", "died") not in events.kinds()
 
 
@@ -143,7 +143,7 @@ async def test_stop_does_not_wait_for_a_restart_delay(tmp_path: Path) -> None:
         await events.until(lambda e: e.kind == "died", 4)
         async with asyncio.timeout(2):
             await supervisor.stop(5)
-        assert supervisor.status()[0].state is State.STOPPED
+        assert supervisor.status()[0].state is ChildState.STOPPED
 
 
 async def test_stop_right_after_start_leaves_nothing_running(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_added_child_runs_and_a_removed_one_is_gone_while_the_others_stay(
         supervisor.add(script("b", IDLE, tmp_path))
         await events.until(lambda e: e.kind == "started", 2)
         a, b = supervisor.status()
-        assert (b.name, b.state) == ("b", State.RUNNING)
+        assert (b.name, b.state) == ("b", ChildState.RUNNING)
         await supervisor.remove("b", 5)
         assert [(s.name, s.pid) for s in supervisor.status()] == [("a", a.pid)]
         assert b.pid is not None
@@ -206,7 +206,7 @@ async def test_child_that_has_failed_can_be_removed_and_come_back(tmp_path: Path
         await supervisor.remove("a", 5)
         supervisor.add(script("a", IDLE, tmp_path))
         await events.until(lambda e: e.kind == "started", 2)
-        assert supervisor.status()[0].state is State.RUNNING
+        assert supervisor.status()[0].state is ChildState.RUNNING
 
 
 async def test_name_is_added_once_and_nothing_is_added_to_a_stopped_supervisor(tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ async def test_what_a_dead_child_leaves_in_its_group_is_killed_where_the_spec_sa
 
 
 async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same(tmp_path: Path) -> None:
-    seen: list[Event] = []
+    seen: list[ChildEvent] = []
 
-    def listener(event: Event) -> None:
+    def listener(event: ChildEvent) -> None:
         seen.append(event)
         raise OSError("disk full")
 
@@ -264,7 +264,7 @@ async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same
         os.kill(seen[0].pid, signal.SIGKILL)
         await eventually(lambda: [event.kind for event in seen] == ["started", "died", "started"])
         await supervisor.stop(5)
-    assert supervisor.status()[0].state is State.STOPPED
+    assert supervisor.status()[0].state is ChildState.STOPPED
     assert {(entry["event"], entry["child"]) for entry in logged} == {("listener failed", "a")}
     assert [entry["kind"] for entry in logged] == [event.kind for event in seen]
 

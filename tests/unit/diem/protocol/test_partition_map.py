@@ -17,7 +17,7 @@ from diem.protocol.partition_map import (
     MapBuilder,
     PartitionMap,
     Phase,
-    Standing,
+    Role,
     acknowledged,
     encode_ack,
     encode_entry,
@@ -54,22 +54,22 @@ def test_an_entry_wins_over_the_hash() -> None:
 @pytest.mark.parametrize(
     ("phase", "written", "home", "of_old", "of_new"),
     [
-        (Phase.STABLE, (1,), 1, Standing.SERVES, Standing.FOREIGN),
-        (Phase.PREPARE, (1, 2), 1, Standing.SERVES, Standing.SERVES),
-        (Phase.MOVE, (1, 2), 2, Standing.DELIVERS, Standing.SERVES),
-        (Phase.RETIRE, (2,), 2, Standing.FOREIGN, Standing.SERVES),
+        (Phase.STABLE, (1,), 1, Role.SERVES, Role.FOREIGN),
+        (Phase.PREPARE, (1, 2), 1, Role.SERVES, Role.SERVES),
+        (Phase.MOVE, (1, 2), 2, Role.DELIVERS, Role.SERVES),
+        (Phase.RETIRE, (2,), 2, Role.FOREIGN, Role.SERVES),
     ],
 )
 def test_the_phases_of_a_move_are_the_documented_ones(
-    phase: Phase, written: tuple[int, ...], home: int, of_old: Standing, of_new: Standing
+    phase: Phase, written: tuple[int, ...], home: int, of_old: Role, of_new: Role
 ) -> None:
     moving = PartitionMap(Head(6, 1, phase), {b"/a": Entry(1, 2)})
     assert moving.written_to(b"/a") == written
     assert moving.home(b"/a") == home
     assert moving.standing(moving.written_to(b"/a"), {1}) is of_old
     assert moving.standing(moving.written_to(b"/a"), {2}) is of_new
-    assert moving.standing(moving.written_to(b"/a"), {1, 2}) is Standing.SERVES
-    assert moving.standing(moving.written_to(b"/a"), {3}) is Standing.FOREIGN
+    assert moving.standing(moving.written_to(b"/a"), {1, 2}) is Role.SERVES
+    assert moving.standing(moving.written_to(b"/a"), {3}) is Role.FOREIGN
 
 
 @given(ENTRIES, st.sampled_from(Phase), st.lists(st.integers(0, 2), min_size=6, max_size=6))
@@ -81,10 +81,10 @@ def test_whoever_clients_are_sent_to_serves_and_whoever_serves_is_fed(
         owned = {HOT} | {number for number, owner in enumerate(owners) if owner == server}
         standing = state.standing(state.written_to(b"/a"), owned)
         if state.home(b"/a") in owned:
-            assert standing is Standing.SERVES
-        if standing is not Standing.FOREIGN:
+            assert standing is Role.SERVES
+        if standing is not Role.FOREIGN:
             assert set(state.written_to(b"/a")) & owned
-        assert standing is not Standing.DELIVERS or phase is Phase.MOVE
+        assert standing is not Role.DELIVERS or phase is Phase.MOVE
 
 
 def test_entries_count_from_the_head_that_is_written_after_them() -> None:

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.protocol import traffic
-from diem.protocol.traffic import MAX_COUNTED, MAX_EVENT_BYTES, BadEvent, Counted, Event, Type, decode, encode
+from diem.protocol.traffic import MAX_COUNTED, MAX_EVENT_BYTES, BadEvent, Counted, TrafficEvent, Type, decode, encode
 
 ID, EDGE, CLIENT, CONNECTION = "0123456789ab-7", "websocket-1", "0f" * 8, "1e" * 8
-SUBSCRIBED = Event(Type.SUBSCRIBE, ID, 1_700_000_000_000, EDGE, CLIENT, CONNECTION, ("/a", "/b/c"))
-COUNTED = Event(
+SUBSCRIBED = TrafficEvent(Type.SUBSCRIBE, ID, 1_700_000_000_000, EDGE, CLIENT, CONNECTION, ("/a", "/b/c"))
+COUNTED = TrafficEvent(
     Type.COUNTS, ID, 60_000, EDGE, since=0, until=60_000, updates={"/a": Counted(3, 40), "/b": Counted(1, 0)}
 )
 
 
-def changed(event: Event, **fields: object) -> bytes:
+def changed(event: TrafficEvent, **fields: object) -> bytes:
     return orjson.dumps({**orjson.loads(encode(event)), **fields})
 
 
@@ -84,7 +84,7 @@ def test_coming_and_going_have_no_endpoints(type_: Type) -> None:
 
 
 @pytest.mark.parametrize("event", [SUBSCRIBED, SUBSCRIBED._replace(type=Type.CONNECT, endpoints=()), COUNTED])
-def test_what_a_newer_process_says_besides_is_passed_over(event: Event) -> None:
+def test_what_a_newer_process_says_besides_is_passed_over(event: TrafficEvent) -> None:
     assert decode(changed(event, more={"/a": [None]})) == event
 
 
@@ -95,7 +95,7 @@ def test_fields_of_another_type_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("event", [SUBSCRIBED, COUNTED])
-def test_an_event_without_one_of_its_fields_is_refused_with_the_name_of_it(event: Event) -> None:
+def test_an_event_without_one_of_its_fields_is_refused_with_the_name_of_it(event: TrafficEvent) -> None:
     fields = orjson.loads(encode(event))
     for name in fields.keys() - {"type"}:
         with pytest.raises(BadEvent, match=f"{event.type}: missing fields: {name}$"):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.protocol.traffic import MAX_ACCESSED, Accessed, BadEvent, Event, Type, decode, encode
+from diem.protocol.traffic import MAX_ACCESSED, Accessed, BadEvent, TrafficEvent, Type, decode, encode
 
 FIRST, SECOND = Accessed("abcd1234", "free", "/dam/prices/GR", 40, 2), Accessed("", "anonymous", "", 7, 0)
-EVENT = Event(Type.ACCESS, "0123456789ab-7", 60_000, "data", since=0, until=60_000, requests=(FIRST, SECOND))
+EVENT = TrafficEvent(Type.ACCESS, "0123456789ab-7", 60_000, "data", since=0, until=60_000, requests=(FIRST, SECOND))
 
 keys = st.from_regex(r"\A([a-z0-9]{8})?\Z")
 plans = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,31}\Z")

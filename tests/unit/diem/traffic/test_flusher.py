@@ -12,7 +12,7 @@ import structlog
 from diem.fanout.tally import Tally
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
-from diem.protocol.traffic import Event, Type, decode
+from diem.protocol.traffic import TrafficEvent, Type, decode
 from diem.traffic import flusher as module
 from diem.traffic.flusher import Flusher
 from diem.traffic.recorder import Recorder
@@ -31,7 +31,7 @@ class MemorySink:
         self.closed = False
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[TrafficEvent]:
         return [decode(line) for batch in self.batches for line in batch]
 
     async def write(self, events: Sequence[bytes]) -> None:
@@ -119,7 +119,7 @@ async def test_counts_are_taken_at_full_minutes_and_at_the_end(tmp_path: Path) -
 async def test_counts_do_not_wait_until_a_clock_that_was_set_back_is_there_again(tmp_path: Path) -> None:
     world = World(tmp_path)
 
-    def later() -> list[Event]:
+    def later() -> list[TrafficEvent]:
         world.clock.advance(5)
         return world.sink.events
 

@@ -13,7 +13,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
 from diem.protocol.partition_map import Head, PartitionMap
-from diem.protocol.traffic import Counted, Event, Type, decode
+from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from diem.protocol.update import Change, encode
 from diem.traffic.recorder import Recorder
 
@@ -34,7 +34,7 @@ class World:
         self.hub.join(session)
         return session
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[TrafficEvent]:
         found = []
         while (line := self.recorder.next()) is not None:
             found.append(decode(line))

@@ -14,7 +14,7 @@ from metadata.placement.baselines import murmur2
 from metadata.placement.bounds import Infeasible
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, loads
-from metadata.placement.options import Options
+from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from metadata.placement.ranges import laid_out
 from tests.support.instances import Recipe, drifted, population
@@ -36,7 +36,7 @@ def test_tiny_instances_are_near_the_optimum() -> None:
     gaps = []
     for seed in range(8):
         made = random_instance(seed, 9, 40)
-        options = Options(servers=(3,), partitions=3, hot_budget=0.0, epsilon=0.25)
+        options = PlanOptions(servers=(3,), partitions=3, hot_budget=0.0, epsilon=0.25)
         best = optimum(made, loads(made, COSTS), 3, options.epsilon)
         outcome = plan(made, options, COSTS)
         assert best is not None
@@ -51,7 +51,7 @@ def test_tiny_instances_are_near_the_optimum() -> None:
 def test_every_endpoint_has_one_place_and_the_bounds_hold_or_it_says_which_endpoint_is_in_the_way(
     made: Instance, servers: tuple[int, ...], budget: float
 ) -> None:
-    options = Options(servers=servers, epsilon=0.2, hot_budget=budget)
+    options = PlanOptions(servers=servers, epsilon=0.2, hot_budget=budget)
     try:
         outcome = plan(made, options, COSTS)
     except Infeasible as error:
@@ -71,7 +71,7 @@ def test_every_endpoint_has_one_place_and_the_bounds_hold_or_it_says_which_endpo
 @given(instances(), st.sampled_from([0.0, 0.05, 0.3, 1.0]), st.integers(0, 9))
 def test_no_more_moves_than_the_budget(made: Instance, budget: float, seed: int) -> None:
     current = np.random.default_rng(seed).integers(-1, 6, len(made.endpoints)).astype(np.int32)
-    options = Options(servers=(2, 3), least_partitions=6, movement_budget=budget, hot_budget=0.1)
+    options = PlanOptions(servers=(2, 3), least_partitions=6, movement_budget=budget, hot_budget=0.1)
     outcome = plan(made, options, COSTS, current)
     cost = made.subscribers + 1
     assert cost[outcome.placement != current].sum() <= budget * cost.sum() + 1e-9
@@ -85,7 +85,7 @@ def small() -> Instance:
 
 
 def test_the_same_seed_gives_the_same_bytes_however_sets_are_shared_out(small: Instance) -> None:
-    options = Options(servers=(4,), partitions=4, epsilon=0.1)
+    options = PlanOptions(servers=(4,), partitions=4, epsilon=0.1)
     outcomes = [plan(small, options, COSTS, backend=each) for each in (None, backend(small, 7))]
     assert len({outcome.placement.tobytes() for outcome in outcomes}) == 1
     assert len({json.dumps(outcome.report) for outcome in outcomes}) == 1
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_bytes_however_sets_are_shared_out(small: I
 
 
 def test_a_plan_beats_what_knows_nothing_of_subscriptions(small: Instance) -> None:
-    outcome = plan(small, Options(servers=(4, 8), partitions=24, epsilon=0.1, hot_budget=0.0), COSTS)
+    outcome = plan(small, PlanOptions(servers=(4, 8), partitions=24, epsilon=0.1, hot_budget=0.0), COSTS)
     assert outcome.pays
     assert outcome.why == "nothing is placed yet"
     for figures in outcome.report["servers"].values():
@@ -106,7 +106,7 @@ def test_a_plan_beats_what_knows_nothing_of_subscriptions(small: Instance) -> No
 
 
 def test_hot_endpoints_cost_no_more_than_their_budget_and_save_connections(small: Instance) -> None:
-    options = Options(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0)
+    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0)
     without = plan(small, options, COSTS).report["servers"]["6"]["plan"]["fan_out"]
     outcome = plan(small, replace(options, hot_budget=0.01), COSTS)
     assert 0 < outcome.report["hot"]["added_load"] <= 0.01
@@ -114,14 +114,14 @@ def test_hot_endpoints_cost_no_more_than_their_budget_and_save_connections(small
 
 
 def test_no_endpoint_is_hot_that_does_not_pay(small: Instance) -> None:
-    options = Options(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.01)
+    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.01)
     outcome = plan(small, options, Costs(1.0, 1.0, 0.0))
     assert outcome.report["hot"]["endpoints"] == 0
 
 
 def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
     before = population(SMALL)
-    options = Options(servers=(8,), partitions=8, hot_budget=0.0)
+    options = PlanOptions(servers=(8,), partitions=8, hot_budget=0.0)
     current = plan(before.instance(), options, COSTS).placement
     after = drifted(before, population(replace(SMALL, seed=9)), 0.3).instance()
     assert uneven(after, current, 8, 8) > 1.05
@@ -133,7 +133,7 @@ def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
 
 
 def test_what_is_placed_well_stays(small: Instance) -> None:
-    options = Options(servers=(4,), partitions=4, hot_budget=0.0)
+    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0)
     current = plan(small, options, COSTS).placement
     again = plan(small, replace(options, least_partitions=4), COSTS, current)
     assert not again.pays
@@ -142,7 +142,7 @@ def test_what_is_placed_well_stays(small: Instance) -> None:
 
 def test_leaving_the_hash_pays(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    outcome = plan(small, Options(servers=(4,), least_partitions=4, hot_budget=0.0), COSTS, current)
+    outcome = plan(small, PlanOptions(servers=(4,), least_partitions=4, hot_budget=0.0), COSTS, current)
     assert outcome.pays
     assert (
         outcome.report["servers"]["4"]["plan"]["connections"] < outcome.report["servers"]["4"]["current"]["connections"]
@@ -151,14 +151,14 @@ def test_leaving_the_hash_pays(small: Instance) -> None:
 
 def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    options = Options(servers=(4,), least_partitions=4, hot_budget=0.0, epsilon=0.5)
+    options = PlanOptions(servers=(4,), least_partitions=4, hot_budget=0.0, epsilon=0.5)
     outcome = plan(small, options, replace(COSTS, move_us=1e12), current)
     assert not outcome.pays
 
 
 def test_an_endpoint_that_is_too_heavy_is_named_or_hot() -> None:
     made = instance([100, 1, 1, 1, 1, 1], ([0, 1, 2], 1), ([3, 4, 5], 1), ([0, 5], 1))
-    options = Options(servers=(2,), epsilon=0.3, hot_budget=0.0)
+    options = PlanOptions(servers=(2,), epsilon=0.3, hot_budget=0.0)
     with pytest.raises(Infeasible) as found:
         plan(made, options, COSTS)
     assert found.value.endpoint == "/000"
@@ -168,28 +168,28 @@ def test_an_endpoint_that_is_too_heavy_is_named_or_hot() -> None:
 
 def test_without_any_update_subscribers_are_balanced() -> None:
     made = instance([0.0] * 8, *[([each, (each + 1) % 8], 1) for each in range(8)])
-    outcome = plan(made, Options(servers=(2,), partitions=2, hot_budget=0.0), COSTS)
+    outcome = plan(made, PlanOptions(servers=(2,), partitions=2, hot_budget=0.0), COSTS)
     assert np.bincount(outcome.placement).tolist() == [4, 4]
 
 
 def test_a_topic_with_too_few_partitions_gets_more() -> None:
     made = instance([1.0] * 40, *[([each, (each + 1) % 40], 1) for each in range(40)])
     current = np.zeros(40, np.int32)
-    outcome = plan(made, Options(servers=(4,), hot_budget=0.0), COSTS, current)
+    outcome = plan(made, PlanOptions(servers=(4,), hot_budget=0.0), COSTS, current)
     assert outcome.partitions >= 4
     assert outcome.pays
-    kept = plan(made, Options(servers=(4,), hot_budget=0.0, movement_budget=0.1), COSTS, current)
+    kept = plan(made, PlanOptions(servers=(4,), hot_budget=0.0, movement_budget=0.1), COSTS, current)
     assert (kept.partitions, kept.pays) == (1, False)
 
 
 def test_few_partitions_for_many_servers_are_filled_as_far_as_servers_allow() -> None:
     made = random_instance(4, 200, 800)
-    outcome = plan(made, Options(servers=(5,), partitions=8, hot_budget=0.0), COSTS)
+    outcome = plan(made, PlanOptions(servers=(5,), partitions=8, hot_budget=0.0), COSTS)
     assert uneven(made, outcome.placement, 8, 5) <= 1.05 + 1e-6
 
 
 def test_a_new_placement_that_differs_only_in_its_numbers_moves_nothing(small: Instance) -> None:
-    options = Options(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1)
+    options = PlanOptions(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1)
     numbers = np.array([5, 4, 7, 6, 1, 0, 3, 2], np.int32)
     current = numbers[plan(small, options, COSTS).placement]
     outcome = plan(small, replace(options, least_partitions=8), COSTS, current)
@@ -207,12 +207,12 @@ def test_a_new_placement_that_differs_only_in_its_numbers_moves_nothing(small: I
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Options(**({"servers": (2,)} | wrong))
+        PlanOptions(**({"servers": (2,)} | wrong))
 
 
 def test_nothing_at_all_is_placed() -> None:
     nothing = Instance.of([], [], [], block())
-    outcome = plan(nothing, Options(servers=(2,)), COSTS, np.zeros(0, np.int32))
+    outcome = plan(nothing, PlanOptions(servers=(2,)), COSTS, np.zeros(0, np.int32))
     assert outcome.placement.size == 0
     assert not outcome.pays
     json.dumps(outcome.report)

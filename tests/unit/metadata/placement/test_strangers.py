@@ -17,7 +17,7 @@ from diem.protocol.traffic import decode
 from diem.protocol.update import Change, encode
 from diem.traffic.recorder import Recorder
 from metadata.costs import DEFAULT
-from metadata.placement.options import Options
+from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from metadata.placement.reading import of_statistics
 from metadata.statistics.figures import Statistics
@@ -29,7 +29,7 @@ MINUTES = 10
 REAL = [f"/area-{number % 6}/series-{number}" for number in range(120)]
 MESSAGES = 40
 """A minute and connection of a stranger: well within the limits of a client."""
-OPTIONS = Options(servers=(4,), partitions=12, least_partitions=12)
+OPTIONS = PlanOptions(servers=(4,), partitions=12, least_partitions=12)
 
 
 class World:

@@ -9,7 +9,7 @@ from diem.protocol.partition_map import Head, PartitionMap, Phase
 from metadata.plans.driver import Driver
 from metadata.plans.library import Library
 from metadata.plans.moves import Moves
-from metadata.plans.steps import Step
+from metadata.plans.steps import MapStep
 
 NOBODY = KafkaOptions("nobody:1")
 START_MS = 1_767_323_045_000
@@ -31,7 +31,7 @@ class Read(MapReader):
 class Written(Driver):
     """A driver whose steps all get to the topic, where they are read only when the test says so."""
 
-    async def write(self, expected: Head, step: Step) -> bool:
+    async def write(self, expected: Head, step: MapStep) -> bool:
         assert self.map is not None
         return expected == self.map.head
 

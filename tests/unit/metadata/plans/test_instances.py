@@ -14,7 +14,7 @@ from metadata.plans.driver import Driver
 from metadata.plans.library import Library
 from metadata.plans.moves import Moves, PlanConflict, PlanNotFound
 from metadata.plans.plan import Plan
-from metadata.plans.steps import BACK, Step, moving, proceed
+from metadata.plans.steps import BACK, MapStep, moving, proceed
 from tests.unit.metadata.plans.scripted import NOBODY
 
 NAMES = [f"/e/{number}" for number in range(6)]
@@ -26,14 +26,14 @@ class Topic:
     def __init__(self) -> None:
         self.log: list[tuple[bytes, bytes]] = []
         self._whole = MapBuilder()
-        self.write(Step({}, Head(4, 0)))
+        self.write(MapStep({}, Head(4, 0)))
 
     @property
     def map(self) -> PartitionMap:
         assert self._whole.map is not None
         return self._whole.map
 
-    def write(self, step: Step) -> None:
+    def write(self, step: MapStep) -> None:
         new = [(key, value or b"") for key, value in step.records.items()] + [(HEAD_KEY, encode_head(step.head))]
         for key, value in new:
             self._whole.take(key, value)
@@ -69,7 +69,7 @@ class Doubtful(Driver):
         self._topic = topic
         self._chance = chance
 
-    async def write(self, expected: Head, step: Step) -> bool:
+    async def write(self, expected: Head, step: MapStep) -> bool:
         self._fail()
         if self._topic.map.head != expected:
             return False

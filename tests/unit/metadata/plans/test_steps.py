@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, MapBuilder, PartitionMap, Phase, encode_head
 from diem.protocol.partitions import partition_of
-from metadata.plans.steps import BACK, Step, begin, moves, moving, proceed, reverse
+from metadata.plans.steps import BACK, MapStep, begin, moves, moving, proceed, reverse
 
 NAMES = [f"/e/{n}".encode() for n in range(8)]
 HOMES = st.dictionaries(st.sampled_from(NAMES), st.integers(HOT, 5))
@@ -20,7 +20,7 @@ class Topic:
         self.published = published
         self.records: dict[bytes, bytes] = {}
         self.reader = MapBuilder()
-        self.write(Step({}, Head(4, 0)))
+        self.write(MapStep({}, Head(4, 0)))
         if homes:
             self.run(homes, "first")
 
@@ -29,7 +29,7 @@ class Topic:
         assert self.reader.map is not None
         return self.reader.map
 
-    def write(self, step: Step) -> None:
+    def write(self, step: MapStep) -> None:
         written = {key: value or b"" for key, value in step.records.items()} | {HEAD_KEY: encode_head(step.head)}
         for key, value in written.items():
             self.records.pop(key, None)
@@ -103,7 +103,7 @@ def test_a_rollback_in_any_phase_ends_where_everything_was(
 @given(HOMES)
 def test_at_every_step_clients_are_sent_to_a_place_that_is_written_to(homes: dict[bytes, int]) -> None:
     topic = Topic({})
-    step: Step | None = begin(topic.map, homes, "p")
+    step: MapStep | None = begin(topic.map, homes, "p")
     written = {name: {topic.map.home(name)} for name in NAMES}
     while step is not None:
         topic.write(step)
@@ -183,7 +183,7 @@ def test_whoever_follows_a_name_that_nobody_had_published_has_a_place_that_is_wr
 ) -> None:
     topic = Topic(first)
     topic.published = published
-    step: Step | None = begin(topic.map, homes, "p", topic.unknown)
+    step: MapStep | None = begin(topic.map, homes, "p", topic.unknown)
     written = {name: {topic.map.home(name)} for name in NAMES}
     while step is not None:
         topic.write(step)

@@ -12,7 +12,7 @@ from metadata.plans import moves
 from metadata.plans.library import Library
 from metadata.plans.moves import Moves
 from metadata.plans.plan import Plan
-from metadata.plans.steps import Step
+from metadata.plans.steps import MapStep
 from tests.unit.metadata.plans.scripted import NOBODY, Read, Written
 
 MOVED, OLD = b"/invented/1", b"/invented/2"
@@ -24,9 +24,9 @@ class Kept(Written):
 
     def __init__(self, reader: Read) -> None:
         super().__init__(NOBODY, reader, ManualClock(), 30.0)
-        self.steps: list[Step] = []
+        self.steps: list[MapStep] = []
 
-    async def write(self, expected: Head, step: Step) -> bool:
+    async def write(self, expected: Head, step: MapStep) -> bool:
         self.steps.append(step)
         return await super().write(expected, step)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from diem.protocol.traffic import Accessed, Event, Type
+from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, WasteRow
 from metadata.statistics.plain import Arrival, statistics
 from metadata.statistics.sessions import together
@@ -15,8 +15,8 @@ WINDOW = Window(BEGIN + 10 * MINUTE, BEGIN + 20 * MINUTE)
 SECOND = 1000
 
 
-def of(*events: Event | Iterable[Event]) -> Statistics:
-    flat = [each for event in events for each in ([event] if isinstance(event, Event) else event)]
+def of(*events: TrafficEvent | Iterable[TrafficEvent]) -> Statistics:
+    flat = [each for event in events for each in ([event] if isinstance(event, TrafficEvent) else event)]
     return statistics([Arrival(event, event.time) for event in flat], WINDOW)
 
 
@@ -28,14 +28,14 @@ def minute(number: float) -> int:
     return BEGIN + round(number * MINUTE)
 
 
-def alive(one: Life) -> Event:
+def alive(one: Life) -> TrafficEvent:
     """It says that it is there, at the end of the window."""
     return one.counts(minute(18), minute(19))
 
 
 def session(
     one: Life, connection: int, begin: float, end: float | None, *endpoints: str, client: int = 1
-) -> list[Event]:
+) -> list[TrafficEvent]:
     made = [one.event(Type.CONNECT, minute(begin), client, connection)]
     if endpoints:
         made.append(one.event(Type.SUBSCRIBE, minute(begin), client, connection, *endpoints))
@@ -125,7 +125,9 @@ def test_names_that_nobody_has_published_are_left_out() -> None:
         stranger,
         other,
         one.counts(minute(12), minute(13), updated=(1, 1)),
-        Event(Type.ACCESS, "0000000000d1-1", minute(5), "data", since=minute(4), until=minute(5), requests=asked),
+        TrafficEvent(
+            Type.ACCESS, "0000000000d1-1", minute(5), "data", since=minute(4), until=minute(5), requests=asked
+        ),
         alive(one),
     )
     assert [row.endpoint for row in found.endpoints] == ["/asked", "/elsewhere", "/real", "/updated"]
@@ -142,7 +144,7 @@ def test_client_with_nothing_but_invented_names_has_no_set() -> None:
 def test_clients_that_share_an_address_share_a_weight() -> None:
     one = life()
 
-    def shared(client: int, *sharers: int) -> list[Event]:
+    def shared(client: int, *sharers: int) -> list[TrafficEvent]:
         events = session(one, client, 10, 16, "/a", client=client)
         return [event._replace(sharers=count) for event, count in zip(events, sharers, strict=True)]
 

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from diem.protocol.traffic import Accessed, Event, Type
+from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.statistics.usage import UsageRow, usage
 
 DAY = 86_400_000
@@ -10,9 +10,9 @@ FIRST = date(2026, 1, 1)
 BEGIN = 1_767_225_600_000
 
 
-def event(number: int, until: int, *requests: Accessed) -> Event:
+def event(number: int, until: int, *requests: Accessed) -> TrafficEvent:
     id_ = f"0000000000aa-{number}"
-    return Event(Type.ACCESS, id_, until, "data", since=until - 60_000, until=until, requests=requests)
+    return TrafficEvent(Type.ACCESS, id_, until, "data", since=until - 60_000, until=until, requests=requests)
 
 
 def test_requests_are_summed_by_day_key_plan_and_endpoint() -> None:
@@ -21,7 +21,7 @@ def test_requests_are_summed_by_day_key_plan_and_endpoint() -> None:
             event(1, BEGIN + 60_000, Accessed("k", "free", "/b", 1, 1), Accessed("k", "free", "/a", 1, 0)),
             event(2, BEGIN + 120_000, Accessed("k", "free", "/a", 4, 0), Accessed("k", "gold", "/a", 2, 0)),
             event(2, BEGIN + 120_000, Accessed("k", "free", "/a", 4, 0), Accessed("k", "gold", "/a", 2, 0)),
-            Event(Type.CONNECT, "0000000000aa-9", BEGIN, "e", "a" * 16, "b" * 16),
+            TrafficEvent(Type.CONNECT, "0000000000aa-9", BEGIN, "e", "a" * 16, "b" * 16),
         ],
         FIRST,
         FIRST,

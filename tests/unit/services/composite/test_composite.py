@@ -14,13 +14,13 @@ import pytest
 from diem.process.auth import SharedKey
 from diem.process.ports import PortReservations
 from services.composite.composite import ChildFailed, Composite
-from services.composite.plan import Child, Plan, child_names, children
+from services.composite.plan import Child, CompositePlan, child_names, children
 from services.composite.ports import FreePorts
 from services.composite.reports import Reports
 from tests.support.patience import PATIENCE_S
 
 FAKE = Path(__file__).parent / "fake_child.py"
-PLAN = Plan(1, "z-composite", "shared", "127.0.0.1", 1)
+PLAN = CompositePlan(1, "z-composite", "shared", "127.0.0.1", 1)
 
 
 def fake(child: Child) -> tuple[str, ...]:

@@ -11,15 +11,15 @@ from websockets.typing import Subprotocol
 
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
-from services.composite.control import MAX_LINKS, PATH, SUBPROTOCOL, Control
+from services.composite.control import MAX_LINKS, PATH, SUBPROTOCOL, ControlChannel
 
 Dial = Callable[..., Any]
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, asked: list[int]) -> AsyncIterator[tuple[Control, Dial, InternalListener]]:
+async def served(tmp_path: Path, asked: list[int]) -> AsyncIterator[tuple[ControlChannel, Dial, InternalListener]]:
     key = SharedKey.create(tmp_path / "key")
-    control = Control(lambda: asked[-1], asked.append)
+    control = ControlChannel(lambda: asked[-1], asked.append)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
     await listener.start()
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from services.data.api import catalogue
-from services.data.api.catalogue import MAX_PARTS, Catalogue, Wanted
+from services.data.api.catalogue import MAX_PARTS, Catalogue, CataloguePage
 from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
 from services.data.datasets import parse_single
 from services.data.store import Store
@@ -220,7 +220,7 @@ async def test_no_more_parts_are_kept_than_may_be(rest: Rest) -> None:
     await rest.writer.put("/v1/data/a", json=BODY)
     kept = Catalogue(rest.store, rest.clock)
     for limit in range(1, 40):
-        await kept.part(Wanted(limit=limit))
+        await kept.part(CataloguePage(limit=limit))
     assert len(kept._parts) == MAX_PARTS
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.data import datasets
-from services.data.datasets import Declared, Description, LocalClock, zone
+from services.data.datasets import Declared, EndpointDeclaration, LocalClock, zone
 from services.data.errors import InvalidDataset
 
 ZONES = [
@@ -136,7 +136,7 @@ def test_what_is_no_zone_is_refused(key: str) -> None:
 
 
 def table(rows: str, step: str = "PT1H") -> datasets.Dataset:
-    declared = Declared("/a", Description("kW", step, "A", "GR", "load"), clock=LocalClock("Europe/Athens"))
+    declared = Declared("/a", EndpointDeclaration("kW", step, "A", "GR", "load"), clock=LocalClock("Europe/Athens"))
     (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
     return found
 
@@ -163,7 +163,10 @@ def test_the_missing_hour_of_spring_is_refused_with_its_line() -> None:
 
 def test_json_of_a_source_is_read_the_same_way_and_described() -> None:
     declared = Declared(
-        None, Description(None, "PT1H"), {"/a": Description("GW", "PT1H", "A", "GR", "load")}, LocalClock()
+        None,
+        EndpointDeclaration(None, "PT1H"),
+        {"/a": EndpointDeclaration("GW", "PT1H", "A", "GR", "load")},
+        LocalClock(),
     )
     points = '[{"time":"2026-01-01T00:00","value":1.1},{"time":"2026-01-01T01:00","value":null}]'
     body = (
@@ -202,7 +205,7 @@ def test_area_and_quantity_are_no_part_of_the_content() -> None:
 
 def days(key: str, rows: str) -> list[str]:
     """The instants of a table of days."""
-    declared = Declared("/a", Description("MWh", "P1D"), clock=LocalClock(key))
+    declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock(key))
     (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
     return [point["time"] for point in orjson.loads(found.content)["points"]]
 
@@ -224,7 +227,7 @@ def test_days_of_a_zone_begin_when_its_clocks_first_show_the_date(key: str, mont
 
 
 def test_days_of_23_and_25_hours_are_data_of_json_too() -> None:
-    declared = Declared("/a", Description("MWh", "P1D"), clock=LocalClock("Europe/Athens"))
+    declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock("Europe/Athens"))
     body = orjson.dumps([{"time": f"2026-{day}T00:00", "value": 1} for day in ("03-29", "03-30", "10-25", "10-26")])
     (found,) = datasets.read_json(body, declared)
     first, second, third, fourth = (

@@ -11,7 +11,7 @@ from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError
 from services.data.sources import keeper
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import SourceRunner
 from services.data.sources.source import Claim, Health, Sink
 from tests.support.patience import PATIENCE_S
 
@@ -45,7 +45,7 @@ async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch,
     async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
         raise AssertionError
 
-    kept = Keeper([source])
+    kept = SourceRunner([source])
     running = asyncio.create_task(kept.run(sink))
     await asyncio.wait_for(source.worked.wait(), PATIENCE_S)
     running.cancel()
@@ -107,7 +107,7 @@ async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_
     async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
         stored.extend(dataset.endpoint for dataset in datasets)
 
-    kept = Keeper([source, Other()], {"eager": "test"})
+    kept = SourceRunner([source, Other()], {"eager": "test"})
     running = asyncio.create_task(kept.run(sink))
     await asyncio.wait_for(source.done.wait(), PATIENCE_S)
     running.cancel()
@@ -163,7 +163,7 @@ async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_
     async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
         stored.extend(datasets)
 
-    running = asyncio.create_task(Keeper([source]).run(sink))
+    running = asyncio.create_task(SourceRunner([source]).run(sink))
     await asyncio.wait_for(source.done.wait(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -17,7 +17,7 @@ from services.data.datasets import QUANTITIES, Dataset
 from services.data.errors import StoreUnavailable
 from services.data.sources.config import SimulationConfig
 from services.data.sources.market import Simulation
-from services.data.sources.market.model import Market, Snapshot
+from services.data.sources.market.model import Market, MarketSnapshot
 from services.data.sources.market.noise import noise
 from services.data.sources.market.series import Book
 from services.data.sources.market.zones import BORDERS, ZONES
@@ -27,7 +27,7 @@ JANUARY = datetime(2026, 1, 14, tzinfo=UTC).timestamp()
 
 
 @pytest.fixture(scope="module")
-def day() -> list[Snapshot]:
+def day() -> list[MarketSnapshot]:
     market = Market(1)
     return [market.snapshot(JUNE + hour * 3600) for hour in range(24)]
 
@@ -37,14 +37,14 @@ def test_the_same_seed_and_time_are_the_same_market() -> None:
     assert Market(7).snapshot(JUNE) != Market(8).snapshot(JUNE)
 
 
-def test_load_is_generation_plus_imports(day: list[Snapshot]) -> None:
+def test_load_is_generation_plus_imports(day: list[MarketSnapshot]) -> None:
     for snapshot in day:
         for zone in ZONES:
             imports = sum(f * ((zone == b) - (zone == a)) for (a, b), f in snapshot.flow.items())
             assert sum(snapshot.generation[zone].values()) + imports == pytest.approx(snapshot.load[zone], rel=0.01)
 
 
-def test_plants_and_lines_keep_within_their_power(day: list[Snapshot]) -> None:
+def test_plants_and_lines_keep_within_their_power(day: list[MarketSnapshot]) -> None:
     for snapshot in day:
         for name, zone in ZONES.items():
             for kind, power in snapshot.generation[name].items():
@@ -53,7 +53,7 @@ def test_plants_and_lines_keep_within_their_power(day: list[Snapshot]) -> None:
             assert abs(power) <= BORDERS[border]
 
 
-def test_power_flows_to_where_it_is_dearer(day: list[Snapshot]) -> None:
+def test_power_flows_to_where_it_is_dearer(day: list[MarketSnapshot]) -> None:
     for snapshot in day:
         for (origin, target), power in snapshot.flow.items():
             difference = snapshot.price[target] - snapshot.price[origin]
@@ -61,7 +61,7 @@ def test_power_flows_to_where_it_is_dearer(day: list[Snapshot]) -> None:
                 assert power * difference > 0
 
 
-def test_prices_follow_what_the_sun_and_wind_leave_to_the_others(day: list[Snapshot]) -> None:
+def test_prices_follow_what_the_sun_and_wind_leave_to_the_others(day: list[MarketSnapshot]) -> None:
     residual = [s.load["GR"] - s.generation["GR"]["solar"] - s.generation["GR"]["wind"] for s in day]
     prices = [s.price["GR"] for s in day]
     mean_r, mean_p = sum(residual) / 24, sum(prices) / 24
@@ -70,7 +70,7 @@ def test_prices_follow_what_the_sun_and_wind_leave_to_the_others(day: list[Snaps
     assert covariance / spread > 0.7
 
 
-def test_a_day_has_a_solar_dip_and_an_evening_peak(day: list[Snapshot]) -> None:
+def test_a_day_has_a_solar_dip_and_an_evening_peak(day: list[MarketSnapshot]) -> None:
     prices = [snapshot.price["GR"] for snapshot in day]
     assert min(range(24), key=prices.__getitem__) in range(6, 14)
     assert max(range(24), key=prices.__getitem__) in range(16, 21)

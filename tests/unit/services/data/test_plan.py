@@ -7,8 +7,8 @@ import pytest
 from diem.protocol.update import GONE
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
-from services.data.store.plan import Accepted, Basis, IdempotencyKey, Plan, Remembered, Write, plan
-from services.data.store.state import Head
+from services.data.store.plan import Accepted, Basis, IdempotencyKey, Remembered, Write, WritePlan, plan
+from services.data.store.state import EndpointHead
 
 NOW = 1_700_000_000_000
 
@@ -21,13 +21,13 @@ class Fake:
     """A store in memory that does what a plan says."""
 
     def __init__(self, max_endpoints: int = 100) -> None:
-        self.heads: dict[str, Head] = {}
+        self.heads: dict[str, EndpointHead] = {}
         self.remembered: dict[str, Remembered] = {}
         self.sequence = 0
         self.now_ms = NOW
         self._max = max_endpoints
 
-    def do(self, *writes: Write) -> Plan:
+    def do(self, *writes: Write) -> WritePlan:
         basis = Basis(self.heads, self.remembered, self.sequence, len(self.heads), self._max, self.now_ms)
         planned = plan(writes, basis)
         assert len(planned.outcomes) == len(writes)
@@ -41,7 +41,7 @@ def put(*datasets: Dataset, key: IdempotencyKey | None = None) -> Write:
     return Write(datasets=datasets, key=key)
 
 
-def versions(planned: Plan) -> list[Sequence[Accepted]]:
+def versions(planned: WritePlan) -> list[Sequence[Accepted]]:
     assert all(isinstance(outcome, list) for outcome in planned.outcomes)
     return [outcome for outcome in planned.outcomes if isinstance(outcome, list)]
 

@@ -11,7 +11,7 @@ from diem.process.clock import ManualClock
 from services.data.api import Api, ApiOptions
 from services.data.errors import InvalidDataset, StoreUnavailable
 from services.data.sources.config import load
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of
 from tests.unit.services.data.conftest import Rest
 
@@ -35,7 +35,7 @@ prefix = "/files"
 async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state(rest: Rest, tmp_path: Path) -> None:
     file = tmp_path / "diem.toml"
     file.write_text(CONFIG)
-    keeper = Keeper.configured(load(file), ManualClock())
+    keeper = SourceRunner.configured(load(file), ManualClock())
 
     def owner_of(_endpoint: str) -> None:
         return None

@@ -8,7 +8,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.main import DEFAULT_CONFIG
 from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
-from services.data.sources.keeper import ClaimedTwice, Claims, Keeper
+from services.data.sources.keeper import ClaimedTwice, Claims, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
 
 GOOD = """\
@@ -293,7 +293,7 @@ def test_an_endpoint_claimed_by_two_sources_is_one_clear_error(first: Claim, sec
 def test_the_configured_sources_are_checked_against_each_other(tmp_path: Path) -> None:
     file = write(tmp_path, GOOD.replace('"/my/prices"', '"/dam/prices/GR"'))
     with pytest.raises(ClaimedTwice, match="/dam/prices/GR is claimed by two sources: 'prices' and 'market'"):
-        Keeper.configured(load(file), ManualClock())
+        SourceRunner.configured(load(file), ManualClock())
 
 
 def test_owners_are_found_by_endpoint_and_by_prefix() -> None:

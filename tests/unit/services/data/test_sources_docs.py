@@ -12,7 +12,7 @@ from diem.process.clock import ManualClock
 from services.data.datasets import QUANTITIES, SOURCE_UNITS, UNITS, Dataset
 from services.data.errors import DataError
 from services.data.sources import config, plugins
-from services.data.sources.keeper import Keeper
+from services.data.sources.keeper import SourceRunner
 from services.data.sources.tables import DataTable
 from tests.support.patience import PATIENCE_S
 
@@ -69,7 +69,9 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [text for text in blocks("toml") if "[[source]]" in text and "loadavg" not in text]
     assert len(examples) == 3
     read = config.load(write(tmp_path, "\n".join(examples)))
-    assert [source.name for source in Keeper.configured(read, ManualClock())._sources] == [s.name for s in read.source]
+    assert [source.name for source in SourceRunner.configured(read, ManualClock())._sources] == [
+        s.name for s in read.source
+    ]
 
 
 # The plug-in
@@ -96,7 +98,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> None:
-    keeper = Keeper.configured(config.load(write(tmp_path, plugin)), ManualClock())
+    keeper = SourceRunner.configured(config.load(write(tmp_path, plugin)), ManualClock())
     assert keeper.claims.owner_of("/machine/load") == "machine"
     stored: asyncio.Queue[Dataset] = asyncio.Queue()
     refuse = True
@@ -110,7 +112,7 @@ async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> Non
             stored.put_nowait(dataset)
 
     text = plugin.replace("5.0", "0.1")
-    keeper = Keeper.configured(config.load(write(tmp_path, text)), ManualClock())
+    keeper = SourceRunner.configured(config.load(write(tmp_path, text)), ManualClock())
     running = asyncio.create_task(keeper.run(sink))
     dataset = await asyncio.wait_for(stored.get(), PATIENCE_S)
     running.cancel()
@@ -183,4 +185,4 @@ def test_a_plugin_that_cannot_be_made_is_a_fault_of_the_configuration(
 
     monkeypatch.setattr(found, "__init__", fails)
     with pytest.raises(plugins.BadPlugin, match="source 'machine': ValueError: no such sensor"):
-        Keeper.configured(read, ManualClock())
+        SourceRunner.configured(read, ManualClock())

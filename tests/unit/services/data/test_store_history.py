@@ -16,9 +16,9 @@ from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, retention
-from services.data.store.plan import Plan, Write
-from services.data.store.retention import BATCH, OVERDUE, SLACK, Kept, Retention, Upkeep
-from services.data.store.state import Head
+from services.data.store.plan import Write, WritePlan
+from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, StoredVersion, Upkeep
+from services.data.store.state import EndpointHead
 from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
 from tests.unit.services.data.conftest import Rest
@@ -211,8 +211,8 @@ def test_retention_takes_over_what_was_counted_at_the_start() -> None:
 
 def test_versions_whose_commit_was_not_answered_are_counted_too() -> None:
     retention = Retention(HistoryLimits(versions=3), {"/a": 2 + OVERDUE - 1})
-    lost = Head("/a", 7, 7, 0, 0, "MW", "PT1H", "", "", b"")
-    Upkeep(HistoryLimits(versions=3), 10, retention).committed(Plan(7, 7), [], [lost])
+    lost = EndpointHead("/a", 7, 7, 0, 0, "MW", "PT1H", "", "", b"")
+    Upkeep(HistoryLimits(versions=3), 10, retention).committed(WritePlan(7, 7), [], [lost])
     assert retention.due() == ["/a"]
 
 
@@ -291,7 +291,7 @@ async def test_a_version_that_is_replaced_while_it_is_read_is_still_the_one_that
 async def test_a_history_is_described_once_whoever_asks(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[int] = []
 
-    def counted(kept: list[Kept]) -> list[dict[str, Any]]:
+    def counted(kept: list[StoredVersion]) -> list[dict[str, Any]]:
         described.append(len(kept))
         return describe(kept)
 
@@ -317,7 +317,7 @@ async def test_a_large_history_is_described_in_a_thread_and_paid_for(
     monkeypatch.setattr(history_api, "BYTES_A_REQUEST", 1)
     threads: list[int] = []
 
-    def noted(kept: list[Kept]) -> list[dict[str, Any]]:
+    def noted(kept: list[StoredVersion]) -> list[dict[str, Any]]:
         threads.append(threading.get_ident())
         return describe(kept)
 

@@ -13,7 +13,7 @@ from services.data.store import Store, writer
 from services.data.store.backup import backup
 from services.data.store.mark import Mark, MarkFile, MarkKeeper
 from services.data.store.restore import restore
-from services.data.store.state import State
+from services.data.store.state import StoreIndex
 from tests.support.databases import Databases
 
 
@@ -102,7 +102,7 @@ def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_mark_that_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
-    state = State()
+    state = StoreIndex()
     keeper = MarkKeeper(MarkFile(tmp_path / "later" / "mark"), "id", state)
     keeper.write()
     (tmp_path / "later").mkdir()

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 
 from services.data.datasets import Point, build
 from services.data.errors import DataError
-from services.data.store import Head, Store
+from services.data.store import EndpointHead, Store
 from services.data.store.database import database_at
 from services.data.store.migrate import downgrade, upgrade
 from services.data.store.tables import METADATA
@@ -62,7 +62,7 @@ async def test_the_migrations_make_the_tables_that_the_code_uses(databases: Data
     assert await run(databases.url("migrated"), migrate) == await run(databases.url("created"), create)
 
 
-async def fill(url: str) -> tuple[str, list[Head], bytes]:
+async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
     """A store with a change, a deletion and a title; returns what has to be there afterwards."""
     store = await Store.open(url)
     async with store.serving():

@@ -7,7 +7,7 @@ from diem.fanout.hub import Hub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.links.gate import Gate, gate_rules
-from diem.process.limits import Allowance
+from diem.process.limits import MessageAllowance
 from diem.protocol.messages import MAX_NAMES
 from diem.protocol.partition_map import Head, PartitionMap
 from services.websocket.settings import GROUP_ALLOWANCE, Settings
@@ -40,7 +40,7 @@ def test_what_one_client_had_at_several_servers_is_taken_by_one_and_the_bound_ho
 def test_a_client_may_ask_twice_for_all_that_a_server_lets_it_hold(mode: str) -> None:
     settings = Settings.model_validate({"mode": mode})
     outcome = Gate(gate_rules(settings)).enter("127.0.0.1", Headers(), 0.0)[1]
-    assert isinstance(outcome, Allowance)
+    assert isinstance(outcome, MessageAllowance)
     for _ in range(2):
         for start in range(0, settings.connection_subscriptions, MAX_NAMES):
             assert outcome.messages.take(0.0)

@@ -13,7 +13,7 @@ from diem.process.clock import SystemClock
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
-from services.websocket.server import Server
+from services.websocket.server import WebSocketServer
 from tests.support.maps import changes_of
 
 V1, V2 = 1_700_000_000_001, 1_700_000_000_002
@@ -52,7 +52,7 @@ class Group:
         self.ownership = Ownership()
         self.hub = Hub(ownership=self.ownership)
         self.edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-client"))
-        self.server = Server(self.hub, self.edge, SystemClock(), self.ownership)
+        self.server = WebSocketServer(self.hub, self.edge, SystemClock(), self.ownership)
         self._offset = 0
 
     def assigned(self, *partitions: int) -> None:

@@ -10,7 +10,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from diem.links.client import Client, Event, Timing
+from diem.links.client import BaseClient, Event, Timing
 
 PATIENCE_S = 10.0
 QUICK = Timing(base=0.02, cap=0.2, doubt_after=0.1, empty_after=0.05, stays_after=5.0, patience=0.2)
@@ -207,7 +207,7 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def seeing(client: Client) -> AsyncIterator[Seen]:
+async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
     """The client, connected, and what it tells."""
     seen = Seen()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from diem.links.client.base import Timing
-from diem.links.client.routes import Located, Routes, Step
+from diem.links.client.routes import Located, Routes, RouteStep
 
 A, B, C = "ws://a", "ws://b", "ws://c"
 
@@ -17,7 +17,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> Routes:
     return Routes(Timing())
 
 
-def said(steps: Iterable[Step]) -> list[str]:
+def said(steps: Iterable[RouteStep]) -> list[str]:
     return [f"{'+' if step.kind == 'join' else '-'}{step.name} {step.url[-1]}" for step in steps]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from diem.links.client import UpdatesClient, line
-from diem.links.client.line import Wanted
+from diem.links.client.line import SubscriptionSet
 from diem.protocol.endpoints import BadName
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
 
@@ -189,7 +189,7 @@ async def test_an_unsubscribe_that_failed_leads_to_a_new_connection(server: Fake
 
 @pytest.mark.parametrize("given_up_first", [True, False])
 def test_what_is_given_up_when_its_request_fails_is_unsubscribed(given_up_first: bool) -> None:
-    wanted = Wanted()
+    wanted = SubscriptionSet()
     wanted.want(["/a", "/b"])
     assert wanted.next(lambda _: None) == {"type": "subscribe", "id": 1, "endpoints": {"/a": None, "/b": None}}
     wanted.want(["/a", "/b"])

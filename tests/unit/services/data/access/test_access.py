@@ -15,11 +15,11 @@ from diem.process.clock import ManualClock
 from services.data.access import addresses
 from services.data.access import keys as keys_module
 from services.data.access.access import Access
-from services.data.access.ledger import MAX_BATCH, Ledger
-from services.data.access.plans import Plan, Plans
+from services.data.access.ledger import MAX_BATCH, UsageLedger
+from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import day_of
 from services.data.access.records import KEEP_DAYS, Units
-from services.data.access.verdict import Asked, Reason
+from services.data.access.verdict import QuotaRequest, Reason
 from services.data.api import Api, ApiOptions
 from services.data.api.keys import keys_app
 from services.data.errors import StoreUnavailable
@@ -31,14 +31,19 @@ WRITE, SHARED = "a-write-key-of-the-tests", "a-shared-key-of-the-tests"
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 HOUR = "2026-01-01T00:00:00Z"
 BODY = {"unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": 5}]}
-PLANS = (Plan("free", 60, 200), Plan("tiny", per_day=7), Plan("dam", prefixes=("/dam",)), Plan("open"))
-DATA = Asked("/dam/a")
+PLANS = (
+    AccessPlan("free", 60, 200),
+    AccessPlan("tiny", per_day=7),
+    AccessPlan("dam", prefixes=("/dam",)),
+    AccessPlan("open"),
+)
+DATA = QuotaRequest("/dam/a")
 
 
 class World:
     """One Data Service, which may be restarted; its store stays."""
 
-    def __init__(self, directory: Path, plans: tuple[Plan, ...], url: str = "") -> None:
+    def __init__(self, directory: Path, plans: tuple[AccessPlan, ...], url: str = "") -> None:
         self.url = url or f"sqlite:///{directory / 'data.db'}"
         self.directory = directory
         self.clock = ManualClock(wall_ms=NOON)
@@ -48,7 +53,7 @@ class World:
         self.store = await Store.open(self.url, clock=self.clock)
         self._serving = self.store.serving()
         await self._serving.__aenter__()
-        self.access = await Access.open(Plans(self.plans), self.store, self.clock)
+        self.access = await Access.open(AccessPlans(self.plans), self.store, self.clock)
         chosen = ApiOptions(page_dir=self.directory, **options)
         self.api = Api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access)
 
@@ -69,7 +74,7 @@ class World:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", headers=headers)
 
-    async def ask(self, key: str, times: int, asked: Asked = DATA) -> Counter[Reason]:
+    async def ask(self, key: str, times: int, asked: QuotaRequest = DATA) -> Counter[Reason]:
         found = await asyncio.gather(*(self.access.admit(key, asked) for _ in range(times)))
         return Counter(verdict.reason for verdict in found)
 
@@ -243,7 +248,7 @@ async def test_a_key_whose_plan_is_gone_is_told(tmp_path: Path) -> None:
 
 
 async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path: Path) -> None:
-    world = World(tmp_path, (Plan("anonymous", 3, 5, ("/dam",)),))
+    world = World(tmp_path, (AccessPlan("anonymous", 3, 5, ("/dam",)),))
     await world.begin()
     async with world.http() as http:
         statuses = [(await http.get("/v1/endpoints")).status_code for _ in range(4)]
@@ -271,7 +276,7 @@ async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path
 
 async def test_many_addresses_are_forgotten_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "MAX_ADDRESSES", 2)
-    plan = Plan("anonymous", 1)
+    plan = AccessPlan("anonymous", 1)
     world = World(tmp_path, (plan,))
     await world.begin()
     order = ("192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.3", "192.0.2.1", "192.0.2.2")
@@ -356,7 +361,7 @@ async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_key
         sizes.append(len(wanted))
         return [each.units for each in wanted]
 
-    ledger, many = Ledger(commit), 2 * MAX_BATCH + 1
+    ledger, many = UsageLedger(commit), 2 * MAX_BATCH + 1
     assert await asyncio.gather(*(ledger.add(f"k{n}", 1, n) for n in range(many))) == list(range(many))
     assert sizes == [MAX_BATCH, MAX_BATCH, 1]
 
@@ -380,7 +385,14 @@ async def test_the_counts_of_a_key_are_kept_for_a_number_of_days(world: World, d
 
 async def test_requests_are_counted_by_key_plan_and_known_endpoint(world: World) -> None:
     key = await world.key("dam")
-    for asked in (DATA, DATA, Asked("/load/a"), Asked("/dam/nothing"), Asked(None), Asked("/dam/a", free=True)):
+    for asked in (
+        DATA,
+        DATA,
+        QuotaRequest("/load/a"),
+        QuotaRequest("/dam/nothing"),
+        QuotaRequest(None),
+        QuotaRequest("/dam/a", free=True),
+    ):
         await world.ask(key, 1, asked)
     await world.ask("diem_x", 1)
     counted = {(cell.key, cell.plan, cell.endpoint): tuple(count) for cell, count in world.access.usage.swap().items()}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.data.access.plans import Plan, Plans
+from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.sources.config import BadConfig, load
 
 GOOD = """\
@@ -31,8 +31,8 @@ def write(path: Path, text: str) -> Path:
 
 def test_plans_are_read(tmp_path: Path) -> None:
     assert [each.plan for each in load(write(tmp_path, GOOD)).plan] == [
-        Plan("free", 60, 1000),
-        Plan("prices", None, 100, ("/dam", "/my/prices")),
+        AccessPlan("free", 60, 1000),
+        AccessPlan("prices", None, 100, ("/dam", "/my/prices")),
     ]
 
 
@@ -66,12 +66,12 @@ def test_a_source_and_a_plan_may_have_one_name(tmp_path: Path) -> None:
     [("/dam", True), ("/dam/prices/GR", True), ("/damage", False), ("/", False), ("/load/GR", False)],
 )
 def test_a_prefix_is_of_whole_segments(endpoint: str, allowed: bool) -> None:
-    assert Plan("a", prefixes=("/dam",)).may_read(endpoint) is allowed
-    assert Plan("a").may_read(endpoint)
+    assert AccessPlan("a", prefixes=("/dam",)).may_read(endpoint) is allowed
+    assert AccessPlan("a").may_read(endpoint)
 
 
 def test_the_anonymous_plan_is_none_that_a_key_may_have() -> None:
-    plans = Plans([Plan("anonymous", 10), Plan("free", 60)])
+    plans = AccessPlans([AccessPlan("anonymous", 10), AccessPlan("free", 60)])
     assert list(plans) == ["free"]
-    assert plans.anonymous == Plan("anonymous", 10)
-    assert Plans().anonymous is None
+    assert plans.anonymous == AccessPlan("anonymous", 10)
+    assert AccessPlans().anonymous is None

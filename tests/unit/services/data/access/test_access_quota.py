@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.data.access.plans import Plan
-from services.data.access.quota import Limit, Outcome, Quota, Window, day_of, fields
+from services.data.access.plans import AccessPlan
+from services.data.access.quota import Limit, Quota, QuotaOutcome, RateWindow, day_of, fields
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 
@@ -21,11 +21,11 @@ def reserved(quota: Quota, day: int, store: Counter[int], amount: int) -> None:
 
 @given(st.lists(st.floats(0, 40), min_size=1, max_size=300), st.integers(1, 20), st.floats(0, 1e6))
 def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], limit: int, start: float) -> None:
-    quota, now, taken = Quota(Plan("a", per_minute=limit)), start, list[float]()
+    quota, now, taken = Quota(AccessPlan("a", per_minute=limit)), start, list[float]()
     quota.granted(0, 1000, 1000)
     for step in steps:
         now += step / limit
-        if quota.take(now, 0) is Outcome.TAKEN:
+        if quota.take(now, 0) is QuotaOutcome.TAKEN:
             taken.append(now)
     for first in taken:
         assert sum(first <= at < first + 60 for at in taken) <= limit
@@ -33,11 +33,11 @@ def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], l
 
 @given(st.integers(1, 50), st.floats(0, 1e6))
 def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, now: float) -> None:
-    quota = Quota(Plan("a", per_minute=limit))
+    quota = Quota(AccessPlan("a", per_minute=limit))
     quota.granted(0, 1000, 1000)
     for _ in range(2):
         outcomes = [quota.take(now, 0) for _ in range(limit + 5)]
-        assert outcomes == [Outcome.TAKEN] * limit + [Outcome.OVER_MINUTE] * 5
+        assert outcomes == [QuotaOutcome.TAKEN] * limit + [QuotaOutcome.OVER_MINUTE] * 5
         (minute,) = quota.limits(now, NOON)
         assert minute.remaining == 0
         assert 59 < minute.reset_s <= 61
@@ -45,14 +45,14 @@ def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, n
 
 
 def test_the_second_that_began_60_seconds_ago_still_counts() -> None:
-    quota = Quota(Plan("a", per_minute=1))
+    quota = Quota(AccessPlan("a", per_minute=1))
     quota.granted(0, 10, 10)
     outcomes = [quota.take(now, 0) for now in (100.9, 160.0, 160.8, 161.0)]
-    assert outcomes == [Outcome.TAKEN, Outcome.OVER_MINUTE, Outcome.OVER_MINUTE, Outcome.TAKEN]
+    assert outcomes == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_MINUTE, QuotaOutcome.OVER_MINUTE, QuotaOutcome.TAKEN]
 
 
 def test_a_window_holds_at_most_61_cells() -> None:
-    window = Window()
+    window = RateWindow()
     for tenth in range(10_000):
         window.add(tenth / 10)
         assert window.count(tenth / 10) <= 610
@@ -76,7 +76,7 @@ class Days(RuleBasedStateMachine):
         self.per_day = per_day
         self.day = day
         self.life = 0
-        self.quota = Quota(Plan("a", per_day=per_day))
+        self.quota = Quota(AccessPlan("a", per_day=per_day))
         self.store: Counter[int] = Counter()
         self.served: Counter[int] = Counter()
         self.flight: Flight | None = None
@@ -87,9 +87,9 @@ class Days(RuleBasedStateMachine):
         waiting = 0
         for _ in range(count):
             outcome = self.quota.take(0.0, self.day)
-            self.served[self.day] += outcome is Outcome.TAKEN
-            waiting += outcome is Outcome.RESERVE
-            if outcome is Outcome.OVER_DAY:
+            self.served[self.day] += outcome is QuotaOutcome.TAKEN
+            waiting += outcome is QuotaOutcome.RESERVE
+            if outcome is QuotaOutcome.OVER_DAY:
                 assert self.store[self.day] >= self.per_day
         if self.flight is None and (waiting or self.quota.is_low(self.day)):
             self.flight = Flight(self.day, self.quota.block(waiting), self.life)
@@ -116,14 +116,14 @@ class Days(RuleBasedStateMachine):
     def kill(self) -> None:
         self.lost[self.quota.day] += self.quota.give_back()[1]
         self.life += 1
-        self.quota = Quota(Plan("a", per_day=self.per_day))
+        self.quota = Quota(AccessPlan("a", per_day=self.per_day))
 
     @rule()
     def restart(self) -> None:
         day, units = self.quota.give_back()
         self.store[day] -= units
         self.life += 1
-        self.quota = Quota(Plan("a", per_day=self.per_day))
+        self.quota = Quota(AccessPlan("a", per_day=self.per_day))
 
     @rule(step=st.sampled_from((-1, 1, 1)))
     def step(self, step: int) -> None:
@@ -139,9 +139,9 @@ class Days(RuleBasedStateMachine):
         """What is left can still be had: exactly the quota, but for what was lost on the way."""
         if self.flight is not None:
             self.settle(committed=False, answered=False)
-        while (outcome := self.quota.take(0.0, self.day)) is not Outcome.OVER_DAY:
-            self.served[self.day] += outcome is Outcome.TAKEN
-            if outcome is Outcome.RESERVE:
+        while (outcome := self.quota.take(0.0, self.day)) is not QuotaOutcome.OVER_DAY:
+            self.served[self.day] += outcome is QuotaOutcome.TAKEN
+            if outcome is QuotaOutcome.RESERVE:
                 reserved(self.quota, self.day, self.store, self.quota.block())
         assert self.per_day - self.lost[self.day] <= self.served[self.day] <= self.per_day
 
@@ -150,15 +150,15 @@ TestDays = Days.TestCase
 
 
 def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
-    plan, store, served = Plan("a", per_day=103), Counter[int](), 0
+    plan, store, served = AccessPlan("a", per_day=103), Counter[int](), 0
     while True:
         quota = Quota(plan)
         for _ in range(17):
-            if (outcome := quota.take(0.0, 5)) is Outcome.RESERVE:
+            if (outcome := quota.take(0.0, 5)) is QuotaOutcome.RESERVE:
                 reserved(quota, 5, store, quota.block())
                 outcome = quota.take(0.0, 5)
-            served += outcome is Outcome.TAKEN
-        if outcome is Outcome.OVER_DAY:
+            served += outcome is QuotaOutcome.TAKEN
+        if outcome is QuotaOutcome.OVER_DAY:
             break
         assert quota.used(5) == served
         day, units = quota.give_back()
@@ -168,25 +168,25 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
 
 
 def test_what_is_left_of_a_day_is_of_no_use_on_the_next_one() -> None:
-    quota = Quota(Plan("a", per_day=100))
+    quota = Quota(AccessPlan("a", per_day=100))
     quota.granted(5, 100, 100)
-    assert quota.take(0.0, 5) is Outcome.TAKEN
+    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
     quota.granted(6, 1, 100)
-    assert [quota.take(0.0, 6) for _ in range(2)] == [Outcome.TAKEN, Outcome.OVER_DAY]
+    assert [quota.take(0.0, 6) for _ in range(2)] == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_DAY]
 
 
 def test_a_lower_plan_counts_from_what_was_used() -> None:
-    quota = Quota(Plan("a", per_day=10))
+    quota = Quota(AccessPlan("a", per_day=10))
     quota.granted(5, 10, 500)
-    assert quota.take(0.0, 5) is Outcome.OVER_DAY
+    assert quota.take(0.0, 5) is QuotaOutcome.OVER_DAY
     assert quota.used(5) == 10
 
 
 def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
-    quota = Quota(Plan("a", per_minute=1, per_day=10))
+    quota = Quota(AccessPlan("a", per_minute=1, per_day=10))
     quota.granted(5, 10, 10)
-    assert quota.take(0.0, 5) is Outcome.TAKEN
-    assert quota.take(1.0, 5) is Outcome.OVER_MINUTE
+    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.take(1.0, 5) is QuotaOutcome.OVER_MINUTE
     assert quota.used(5) == 1
 
 
@@ -194,23 +194,23 @@ def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
     ("per_day", "waiting", "block"), [(1, 1, 1), (40, 1, 1), (40, 30, 30), (40, 90, 40), (1000, 1, 20), (10**6, 1, 200)]
 )
 def test_a_block_is_a_small_part_of_the_quota(per_day: int, waiting: int, block: int) -> None:
-    assert Quota(Plan("a", per_day=per_day)).block(waiting) == block
+    assert Quota(AccessPlan("a", per_day=per_day)).block(waiting) == block
 
 
 def test_days_without_a_limit_are_counted_all_the_same() -> None:
-    quota = Quota(Plan("a"))
-    assert quota.take(0.0, 5) is Outcome.RESERVE
+    quota = Quota(AccessPlan("a"))
+    assert quota.take(0.0, 5) is QuotaOutcome.RESERVE
     quota.granted(5, quota.block(), 1000 + quota.block())
-    assert quota.take(0.0, 5) is Outcome.TAKEN
+    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
     assert quota.used(5) == 1001
     assert quota.limits(0.0, NOON) == []
 
 
 def test_headers_say_what_is_left_and_when_there_is_more() -> None:
-    quota, day = Quota(Plan("a", per_minute=60, per_day=1000)), day_of(NOON)
+    quota, day = Quota(AccessPlan("a", per_minute=60, per_day=1000)), day_of(NOON)
     quota.granted(day, 20, 20)
     for now in (100.0, 100.5, 130.9):
-        assert quota.take(now, day) is Outcome.TAKEN
+        assert quota.take(now, day) is QuotaOutcome.TAKEN
     assert quota.limits(130.9, NOON) == [Limit("minute", 60, 60, 57, 31), Limit("day", 1000, 86_400, 997, 43_200)]
     assert fields(quota.limits(130.9, NOON)) == {
         "RateLimit-Policy": '"minute";q=60;w=60, "day";q=1000;w=86400',

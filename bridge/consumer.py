@@ -149,7 +149,7 @@ def assign(consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
         consumer.seek(partition, next_)
 
 
-class Commits:
+class OffsetCommitter:
     """Writes positions as progress marks for lag tools; nothing ever starts from them."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
 from bridge.records import Record
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """What was fetched of one partition."""
 
     partition: TopicPartition
@@ -28,7 +28,7 @@ class Fetched(NamedTuple):
     """May begin before the consumer's position: a batch of Kafka is fetched whole."""
 
 
-async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
+async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[FetchedBatches]:
     """What was fetched and not taken yet, at most one entry for each partition; waits up to ``seconds`` for it.
 
     Raises:
@@ -53,8 +53,8 @@ def wake(consumer: AIOKafkaConsumer) -> None:
         fetcher._notify(waiter)  # noqa: SLF001
 
 
-def _take(fetcher: Any) -> list[Fetched]:  # noqa: ANN401  # aiokafka has no type for it
-    taken: list[Fetched] = []
+def _take(fetcher: Any) -> list[FetchedBatches]:  # noqa: ANN401  # aiokafka has no type for it
+    taken: list[FetchedBatches] = []
     for partition, result in list(fetcher._records.items()):  # noqa: SLF001
         if not isinstance(result, FetchResult):
             if taken:
@@ -72,7 +72,7 @@ def _take(fetcher: Any) -> list[Fetched]:  # noqa: ANN401  # aiokafka has no typ
         if batches is not None:
             result._update_position()  # noqa: SLF001
             next_ = result._partition_records.next_fetch_offset  # noqa: SLF001
-            taken.append(Fetched(partition, next_, chain.from_iterable(batches)))
+            taken.append(FetchedBatches(partition, next_, chain.from_iterable(batches)))
         _forget(fetcher, partition)
     return taken
 

@@ -6,7 +6,7 @@ from diem.links.internal import InternalConnection
 from diem.protocol import feed
 
 
-class Link:
+class BridgeLink:
     """One reader's connection, from its opening to its end."""
 
     def __init__(self, connection: InternalConnection) -> None:

@@ -5,10 +5,10 @@ import time
 
 from bridge.member import Membership
 from bridge.records import BadLog, Records
-from bridge.serving import Serving
+from bridge.serving import FeedEndpoint
 from bridge.settings import Settings
 from bridge.shared import BridgeState, GroupState
-from bridge.telling import Telling
+from bridge.telling import BridgeStatus
 from bridge.watch import TopicWatcher
 from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
@@ -23,9 +23,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     quieten()
     key = SharedKey.load(settings.internal_key_file)
     shared = _shared(settings)
-    serving = Serving(shared)
+    serving = FeedEndpoint(shared)
     shared.watch.on_changed = serving.source_changed
-    telling = Telling(settings, life, shared, serving)
+    telling = BridgeStatus(settings, life, shared, serving)
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from bridge.link import Link
+from bridge.link import BridgeLink
 from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import endpoints, feed
 from diem.protocol.partition_map import HEAD_KEY, START_KEY
@@ -18,7 +18,7 @@ MAX_VALUE: Final = 512
 class MapFeed:
     """One link's share of the map. ``changed()`` is to be called after the map's reader has taken something."""
 
-    def __init__(self, link: Link, name: str, reader: MapReader) -> None:
+    def __init__(self, link: BridgeLink, name: str, reader: MapReader) -> None:
         self.caught_up = False
         """Whether the reader of the link was told everything once."""
         self._link = link

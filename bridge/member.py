@@ -149,7 +149,7 @@ class Member:
             raise for_code(answer.error_code)
 
 
-class _Quiet(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
+class _PausedSubscription(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
     """A subscription whose partitions are paused from the first moment, at a position that is never read from.
 
     Without a position, the library would look up the committed offset, and fail where there is none.
@@ -188,7 +188,7 @@ async def joining(
         **MEMBER,
     )
     member = Member(consumer, on_assigned)
-    consumer._subscription = _Quiet(member.assigned)  # noqa: SLF001
+    consumer._subscription = _PausedSubscription(member.assigned)  # noqa: SLF001
     async with opened(consumer):
         consumer.subscribe([options.names.updates])
         yield member

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from bridge.link import Link
+from bridge.link import BridgeLink
 from bridge.member import Membership
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering
@@ -30,7 +30,7 @@ _looks: Final[set["asyncio.Task[Clone | None]"]] = set()
 class OwnersFeed:
     """One link's share of the assignment. ``changed()`` is to be called after the group has given out partitions."""
 
-    def __init__(self, link: Link, options: KafkaOptions, membership: Membership) -> None:
+    def __init__(self, link: BridgeLink, options: KafkaOptions, membership: Membership) -> None:
         self._link = link
         self._options = options
         self._membership = membership

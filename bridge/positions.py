@@ -26,7 +26,7 @@ def start(position: int | None, begin: int, end: int) -> int:
 
 
 @dataclass(slots=True)
-class Track:
+class PartitionPosition:
     """One partition."""
 
     position: int
@@ -49,7 +49,7 @@ class Track:
 class Positions:
     """All partitions of one consumer, by name."""
 
-    tracks: dict[str, Track] = field(default_factory=dict)
+    tracks: dict[str, PartitionPosition] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)
     """When the publisher's last mark in each name was read, or reading began: it has 6 s for the first."""
     missing: set[str] = field(default_factory=set)
@@ -95,14 +95,16 @@ class Positions:
             self.marks.setdefault(name, now)
         self.watched_since = now
         self.tracks = {
-            name: Track(start(positions.get(name), first, end), end, end, now, now, end, caught_up=name in told)
+            name: PartitionPosition(
+                start(positions.get(name), first, end), end, end, now, now, end, caught_up=name in told
+            )
             for name, (first, end) in bounds.items()
         }
 
     def add(self, bounds: Mapping[str, tuple[int, int]], positions: Mapping[str, int], now: float) -> None:
         """More logs are read."""
         for name, (first, end) in bounds.items():
-            self.tracks[name] = Track(start(positions.get(name), first, end), end, end, now, now, end)
+            self.tracks[name] = PartitionPosition(start(positions.get(name), first, end), end, end, now, now, end)
             self.marks.setdefault(name, now)
         self.missing -= set(bounds)
 

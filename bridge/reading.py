@@ -9,10 +9,10 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 
 from bridge.consumer import assign, bounds, name_of, partition_of
-from bridge.fetched import Fetched, ask_who_leads, poll, wake
-from bridge.link import Link
+from bridge.fetched import FetchedBatches, ask_who_leads, poll, wake
+from bridge.link import BridgeLink
 from bridge.shared import BridgeState
-from bridge.told import Told
+from bridge.told import StreamState
 from diem.protocol import feed
 
 LOOK_EVERY: Final = 1.0
@@ -26,7 +26,12 @@ class ConsumerLoop:
     """One consumer's work. ``may_beat`` says whether what is not read by it has caught up, too."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, link: Link, told: Told, shared: BridgeState, may_beat: Callable[[], bool]
+        self,
+        consumer: AIOKafkaConsumer,
+        link: BridgeLink,
+        told: StreamState,
+        shared: BridgeState,
+        may_beat: Callable[[], bool],
     ) -> None:
         self.begun = False
         """Whether the logs were found."""
@@ -85,7 +90,7 @@ class ConsumerLoop:
             await self._link.writable()
             self._positions.watched_since = time.monotonic()
 
-    async def _send(self, fetched: Fetched) -> None:
+    async def _send(self, fetched: FetchedBatches) -> None:
         name = name_of(fetched.partition)
         position = self._positions.tracks[name].position
         records = self._shared.records

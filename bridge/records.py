@@ -39,7 +39,7 @@ class Record(Protocol):
     def value(self) -> bytes | None: ...  # noqa: D102
 
 
-class Bad(NamedTuple):
+class BadRecord(NamedTuple):
     """A record that is no update."""
 
     name: str
@@ -72,7 +72,7 @@ class Frames(NamedTuple):
 class Records:
     """Makes frames of records. ``on_bad`` hears of every record that is no update; it must bound what it writes."""
 
-    def __init__(self, on_bad: Callable[[Bad], None]) -> None:
+    def __init__(self, on_bad: Callable[[BadRecord], None]) -> None:
         self.counts = RecordCounts()
         self._on_bad = on_bad
         self._heads: dict[bytes, bytes] = {}
@@ -112,7 +112,7 @@ class Records:
                 if key == update.MARK_KEY and value == update.MARK:
                     self.counts.marks += 1
                 else:
-                    self._bad(Bad(name, offset, key, value), resync)
+                    self._bad(BadRecord(name, offset, key, value), resync)
                 continue
             held = greatest.get(key)  # type: ignore[arg-type]  # its head was found, so it is bytes
             # Thirteen digits each: their order as bytes is their order as numbers.
@@ -134,7 +134,7 @@ class Records:
         head = self._heads[key] = f'{{"type":"update","endpoint":"{text}","version":'.encode()
         return head
 
-    def _bad(self, bad: Bad, resync: dict[bytes, None]) -> None:
+    def _bad(self, bad: BadRecord, resync: dict[bytes, None]) -> None:
         self.counts.bad += 1
         if bad.key is not None and self._head(bad.key):
             resync[bad.key] = None
@@ -181,7 +181,7 @@ class BadLog:
         self._unsaid = 0
         self._log = structlog.get_logger("bridge")
 
-    def __call__(self, bad: Bad) -> None:
+    def __call__(self, bad: BadRecord) -> None:
         """Log ``bad`` or count it for the next line."""
         now = self._clock()
         self._tokens = min(float(BURST), self._tokens + (now - self._filled) / EVERY)

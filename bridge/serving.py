@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from bridge.link import Link
+from bridge.link import BridgeLink
 from bridge.session import FeedSession
 from bridge.shared import BridgeState
 from diem.links.feed_server import read_resume
@@ -21,13 +21,13 @@ LIVE_WITHIN: Final = 3.0
 """Seconds after a beat in which a bridge is called live."""
 
 
-class Serving:
+class FeedEndpoint:
     """Takes readers (an ``End``): the last that has come has the link, and is served by a session."""
 
     subprotocol = feed.SUBPROTOCOL
 
     def __init__(self, shared: BridgeState) -> None:
-        self.link: Link | None = None
+        self.link: BridgeLink | None = None
         self.session: FeedSession | None = None
         self._shared = shared
         self._keeper = LinkMonitor("feed reader")
@@ -100,7 +100,7 @@ class Serving:
         if self.link is not None:
             self._log.warning("another reader has dialled, the first is sent away", peer=connection.peer)
             self._send_away(Close.BAD_REQUEST, "replaced")
-        self.link = Link(connection)
+        self.link = BridgeLink(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
         """Take the reader's ``resume``; anything else is an error."""
@@ -142,7 +142,7 @@ class Serving:
             if self.link is link:
                 self._forget(link)
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: BridgeLink) -> None:
         link.end()
         self.link = self.session = None
         self._shared.fault = None

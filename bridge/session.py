@@ -8,13 +8,13 @@ import structlog
 from aiokafka.errors import OffsetOutOfRangeError
 
 from bridge.consumer import FAULTS, consuming
-from bridge.link import Link
+from bridge.link import BridgeLink
 from bridge.map_feed import MapFeed
 from bridge.owners_feed import OwnersFeed
 from bridge.positions import Positions
 from bridge.reading import ConsumerLoop
 from bridge.shared import BridgeState
-from bridge.told import Told
+from bridge.told import StreamState
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
@@ -26,11 +26,11 @@ RETRY_CAP: Final = 3.0
 class FeedSession:
     """From a reader's ``resume`` to the end of its link."""
 
-    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: BridgeState) -> None:
+    def __init__(self, link: BridgeLink, source: str, resume: feed.Resume, shared: BridgeState) -> None:
         self.source = source
         self._link = link
         self._shared = shared
-        self._told = Told(link, source, resume, shared)
+        self._told = StreamState(link, source, resume, shared)
         self._reading: ConsumerLoop | None = None
         self._known = asyncio.Event()
         self._map: MapFeed | None = None

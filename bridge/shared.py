@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer
 
-from bridge.consumer import Commits
+from bridge.consumer import OffsetCommitter
 from bridge.member import Membership
 from bridge.records import Records
 from bridge.watch import TopicWatcher
@@ -32,7 +32,7 @@ class BridgeState:
     records: Records
     group: GroupState | None = None
     """None: this bridge reads all partitions."""
-    commits: Commits = field(default_factory=Commits)
+    commits: OffsetCommitter = field(default_factory=OffsetCommitter)
     recreated: int = 0
     """Consumers that were replaced while a reader was served."""
     marks: dict[str, float] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from bridge.serving import Serving
+from bridge.serving import FeedEndpoint
 from bridge.settings import Settings
 from bridge.shared import BridgeState, GroupState
 from diem import __version__
@@ -14,10 +14,10 @@ from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
 
 
-class Telling:
+class BridgeStatus:
     """Looks at a bridge when it is asked."""
 
-    def __init__(self, settings: Settings, life: Lifecycle, shared: BridgeState, serving: Serving) -> None:
+    def __init__(self, settings: Settings, life: Lifecycle, shared: BridgeState, serving: FeedEndpoint) -> None:
         self._name = settings.process_name
         self._clone = settings.clone
         self._life = life

@@ -4,16 +4,16 @@ import time
 
 import structlog
 
-from bridge.link import Link
+from bridge.link import BridgeLink
 from bridge.positions import Positions
 from bridge.shared import BridgeState
 from diem.protocol import feed
 
 
-class Told:
+class StreamState:
     """Begins empty, with the positions of the reader's ``resume`` if they are of this ``source``."""
 
-    def __init__(self, link: Link, source: str, resume: feed.Resume, shared: BridgeState) -> None:
+    def __init__(self, link: BridgeLink, source: str, resume: feed.Resume, shared: BridgeState) -> None:
         self.source = source
         self.names: tuple[str, ...] = ()
         """The names of updates that are read for the reader."""

@@ -124,7 +124,7 @@ LINES_BURST: Final = 5.0
 """Of one process."""
 
 
-class Voices:
+class ProcessLogs:
     """The logs of the processes of these names."""
 
     def __init__(self, names: Iterable[str], state: StateDir, terminal: Terminal, clock: Clock) -> None:

@@ -171,7 +171,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
         yield on_batch
 
 
-def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> behind.Behind:
+def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> behind.SourceLag:
     """Return how much of a source is not read yet.
 
     Raises:

@@ -12,7 +12,7 @@ from rich.text import Text
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from metadata.jobs import behind, windows
-from metadata.jobs.behind import Behind
+from metadata.jobs.behind import SourceLag
 from metadata.jobs.logs import read_offsets
 from metadata.jobs.sources import FileSource
 from metadata.jobs.status import SourceStatus, status
@@ -20,7 +20,7 @@ from metadata.jobs.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedStatus:
     """A source, and how far behind it is read; None where that is not known."""
 
     source: SourceStatus
@@ -33,7 +33,7 @@ class PipelineReport:
     """All that there is."""
 
     warehouse: str
-    sources: list[Shown]
+    sources: list[RenderedStatus]
     statistics: list[dict[str, str | int]]
     """The content of each `window.json`, with its name."""
 
@@ -53,11 +53,11 @@ async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) ->
     return PipelineReport(str(here.root), sources, statistics)
 
 
-def _shown(source: SourceStatus, unread: Behind | None) -> Shown:
-    return Shown(source, unread and unread.unread, unread and unread.lost)
+def _shown(source: SourceStatus, unread: SourceLag | None) -> RenderedStatus:
+    return RenderedStatus(source, unread and unread.unread, unread and unread.lost)
 
 
-async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, Behind]:
+async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
     files = FileSource(folder)
     found = {files.name: behind.unread_files(folder, here.checkpoint(files.name))}
     if cluster is not None:
@@ -86,7 +86,7 @@ def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
         yield _statistics(read.statistics)
 
 
-def _sources(sources: list[Shown]) -> Table:
+def _sources(sources: list[RenderedStatus]) -> Table:
     table = _table("source", "events", "quarantine", "unread", "lost", "last batch", "lines", "files", "size")
     for shown in sources:
         source = shown.source
@@ -101,7 +101,7 @@ def _sources(sources: list[Shown]) -> Table:
     return table
 
 
-def _quarantine(sources: list[Shown]) -> Table:
+def _quarantine(sources: list[RenderedStatus]) -> Table:
     table = _table("quarantine", "lines")
     reasons: dict[str, int] = {}
     for shown in sources:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from deploy import control, scale
-from deploy.childlog import Voices
+from deploy.childlog import ProcessLogs
 from deploy.control import CommandRefused
 from deploy.describe import describe
 from deploy.launch import Misconfigured, ProcessNotStarted, child_environment
@@ -44,7 +44,7 @@ class Up:
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
         self._planned = {p.name: p for p in topology.processes}
-        self._voices = Voices(self._planned, state, terminal, self._clock)
+        self._voices = ProcessLogs(self._planned, state, terminal, self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
         self._told_late = False

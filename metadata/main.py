@@ -11,7 +11,7 @@ from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.gate import Gate, gate_rules
-from diem.links.handover import Handover
+from diem.links.handover import AsgiFallback
 from diem.links.http import HttpServer, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -19,16 +19,16 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
-from diem.process.plan import Rate, ReadPlan
+from diem.process.plan import AddressRateLimiter, RateLimit
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.loads import Loads
 from metadata.locate import Answers
 from metadata.partitions import Partitions
 from metadata.plans.api import PREFIX, plans_app
-from metadata.plans.driver import Driver
-from metadata.plans.library import Library
-from metadata.plans.moves import Moves
+from metadata.plans.driver import MigrationDriver
+from metadata.plans.library import PlanStore
+from metadata.plans.moves import PlanService
 from metadata.public import Public
 from metadata.report import MetadataReport
 from metadata.settings import Settings
@@ -53,8 +53,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
-    driver = Driver(options, map_reader, clock, settings.move_seconds, directory.unowned)
-    plans = Handover(plans_app(Moves(options, driver, Library(settings.plans_dir)), key), PREFIX)
+    driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unowned)
+    plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir)), key), PREFIX)
 
     def map_changed() -> None:
         # While a map is being read, it may be one of long ago.
@@ -118,7 +118,9 @@ async def _let_go(life: Lifecycle, watching: Watching, partitions: Partitions) -
 
 
 def _public(settings: Settings, answers: Answers) -> Public:
-    plan = ReadPlan(Rate(settings.rate, settings.burst), Rate(settings.rate_loopback, settings.burst_loopback))
+    plan = AddressRateLimiter(
+        RateLimit(settings.rate, settings.burst), RateLimit(settings.rate_loopback, settings.burst_loopback)
+    )
     return Public(answers, gate_rules(settings), plan, most=settings.subscriptions)
 
 

@@ -18,7 +18,7 @@ from diem.links.gate import GateRules
 from diem.links.problems import problem, title
 from diem.process.limits import NAMES_A_MESSAGE
 from diem.process.listeners import is_loopback, origin_allowed
-from diem.process.plan import ReadPlan
+from diem.process.plan import AddressRateLimiter
 from diem.protocol.codes import ErrorCode
 from metadata import locate
 from metadata.locate import Answers, InvalidRequest
@@ -35,7 +35,7 @@ class Public:
     from another machine.
     """
 
-    def __init__(self, answers: Answers, rules: GateRules, plan: ReadPlan, *, most: int) -> None:
+    def __init__(self, answers: Answers, rules: GateRules, plan: AddressRateLimiter, *, most: int) -> None:
         self._answers = answers
         self._rules = rules
         self._plan = plan

@@ -13,7 +13,7 @@ from diem.process.lifecycle import Lifecycle
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.partitions import Partitions
-from metadata.plans.driver import Driver
+from metadata.plans.driver import MigrationDriver
 from metadata.public import Public
 from metadata.watching import Watching
 
@@ -31,7 +31,7 @@ class MetadataReport:
         *,
         directory: Directory,
         map_reader: MapReader,
-        driver: Driver,
+        driver: MigrationDriver,
         assignments: Assignments,
         public: Public,
         watching: Watching,

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from diem.links.gate import Gate
-from diem.links.heartbeat import Wheel
+from diem.links.heartbeat import TimerWheel
 from diem.protocol.codes import Close
 from metadata.locate import Answers
 from metadata.watch import Watcher
@@ -20,7 +20,7 @@ class Watching:
         self.answers = answers
         self.gate = gate
         self.most = most
-        self.wheel: Wheel[Watcher] = Wheel(_turn)
+        self.wheel: TimerWheel[Watcher] = TimerWheel(_turn)
         self.watches: set[Watcher] = set()
         self.refused: Counter[int] = Counter()
         self.free = held

@@ -18,7 +18,7 @@ LEFT: Final = -2
 """Refused there, or moved away; what it may still deliver is taken until the new server has answered."""
 
 
-class Followed:
+class EndpointRoute:
     """One endpoint."""
 
     __slots__ = ("attempt", "behind", "due", "home", "hops", "places", "since", "stale")
@@ -95,7 +95,7 @@ PATIENCE: Final = 3.0
 LOOK_EVERY: Final = 0.5
 
 
-class Judge:
+class StalenessTracker:
     """Judges the endpoints of one follower, those in trouble again and again.
 
     Args:
@@ -109,7 +109,7 @@ class Judge:
 
     def __init__(
         self,
-        followed: Mapping[str, Followed],
+        followed: Mapping[str, EndpointRoute],
         audience: Audience,
         later: Later,
         now: Callable[[], float],
@@ -193,8 +193,8 @@ class Relocator:
         self._audience = audience
         self._later = later
         self._now = now
-        self._followed: dict[str, Followed] = {}
-        self._judge = Judge(self._followed, audience, later, now, self._look)
+        self._followed: dict[str, EndpointRoute] = {}
+        self._judge = StalenessTracker(self._followed, audience, later, now, self._look)
         self.used: Counter[str] = Counter()
         """Server -> endpoints that have a place there; servers without any are not in it."""
 
@@ -228,7 +228,7 @@ class Relocator:
         """Subscribe; what is followed already is asked for again, with what the audience knows now."""
         for name in (names := list(names)):
             if name not in self._followed:
-                self._followed[name] = Followed(self._route(name, None))
+                self._followed[name] = EndpointRoute(self._route(name, None))
         self._ask(names)
 
     def unfollow(self, names: Iterable[str]) -> None:
@@ -332,7 +332,7 @@ class Relocator:
 
     # How it goes on
 
-    def _route(self, name: str, followed: Followed | None) -> str | None:
+    def _route(self, name: str, followed: EndpointRoute | None) -> str | None:
         current = followed.home if followed is not None else None
         return self._router.owner(name, current=current, used=self.used, dead=self._judge.dead)
 
@@ -387,7 +387,7 @@ class Relocator:
             for part in _parts(names):
                 self._servers.drop(url, part)
 
-    def _asked(self, name: str, url: str, request_id: int) -> Followed | None:
+    def _asked(self, name: str, url: str, request_id: int) -> EndpointRoute | None:
         """The endpoint, if this is the newest request for it there."""
         followed = self._followed.get(name)
         return followed if followed is not None and followed.places.get(url) == request_id else None
@@ -411,11 +411,11 @@ class Relocator:
         self._settle_in(moving)
         self._judge.look_at(hints)
 
-    def _postpone(self, followed: Followed) -> None:
+    def _postpone(self, followed: EndpointRoute) -> None:
         followed.due = self._now() + full_jitter(followed.attempt, RETRY_BASE, RETRY_CAP)
         followed.attempt += 1
 
-    def _remove(self, followed: Followed | None, url: str) -> int:
+    def _remove(self, followed: EndpointRoute | None, url: str) -> int:
         """Take an endpoint's place at a server away; returns its state."""
         assert followed is not None  # noqa: S101 - it has places
         self.used[url] -= 1

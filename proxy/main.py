@@ -19,7 +19,7 @@ from diem.process.open_files import allow_connections
 from diem.traffic.recording import recording
 from proxy import counters
 from proxy.allowed import Allowed
-from proxy.passthrough import Passthrough
+from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection
 from proxy.relay import Relay
 from proxy.routing import Router
@@ -42,11 +42,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     dialler = Dialler(key, settings.internal_sockets)
     standing = UpstreamPool(dialler)
     router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
-    service: SharedProxy | Passthrough
+    service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
         service = SharedProxy(hub, router, standing, clock, later, limit=settings.subscriptions)
     else:
-        service = Passthrough(
+        service = PassthroughProxy(
             hub.accounts, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
         )
     standing.receiver = service
@@ -83,7 +83,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     gc.freeze()
     async with recording(settings, edge), asyncio.TaskGroup() as tasks:
         works = [watch.run(), standing.run(), edge.wheel.run(), _look(proxy)]
-        if isinstance(service, Passthrough):
+        if isinstance(service, PassthroughProxy):
             works.append(service.wheel.run())
         running = [tasks.create_task(work) for work in works]
         await life.stopping.wait()

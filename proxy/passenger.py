@@ -11,7 +11,7 @@ from diem.protocol import messages
 from proxy import said
 from proxy.follower import Later, Relocator
 from proxy.frames import frames_of
-from proxy.requests import Leavings, Request, Requests
+from proxy.requests import PendingUnsubscribes, Request, Requests
 from proxy.routing import Router
 from proxy.shared import follow_up
 from proxy.standing import UpstreamLink
@@ -42,7 +42,7 @@ GRACE: Final = 10.0
 """Seconds for which a link without subscriptions is kept: the client may come back to that server."""
 
 
-class Passenger:
+class PassthroughClient:
     """Follows for one client (it is the ``Audience``), over lines of its own (``Servers``, and their ``Receiver``).
 
     What is held for it: the names and known versions of its subscriptions, and what waits for answers.
@@ -68,7 +68,7 @@ class Passenger:
         self._drop_line = drop_line
         self._lines: dict[str, UpstreamLink] = {}
         self._wanted: dict[str, int] = {}
-        self._leavings = Leavings(self._confirm)
+        self._leavings = PendingUnsubscribes(self._confirm)
         self._tidying = False
         self.follower = Relocator(router, self, self, later, clock.monotonic)
         self.requests = Requests(self._answer, self.follower.suspect, later, together=0.0)

@@ -4,22 +4,22 @@ from collections import Counter
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
-from diem.links.heartbeat import Wheel
+from diem.links.heartbeat import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
 from proxy import said
 from proxy.checks import refusal
 from proxy.follower import Later
-from proxy.passenger import Passenger
+from proxy.passenger import PassthroughClient
 from proxy.requests import MAX_PENDING, Request
 from proxy.routing import Router
-from proxy.standing import ClientsLine, Dialler, UpstreamLink
+from proxy.standing import ClientUpstreamLink, Dialler, UpstreamLink
 from proxy.telling import too_many
 from proxy.upstream import Receiver
 
 
-class Passthrough:
+class PassthroughProxy:
     """A ``Service`` for clients, and the ``Receiver`` of the standing links, which only show who is alive.
 
     Args:
@@ -45,10 +45,10 @@ class Passthrough:
         self._later = later
         self._upstreams = upstreams
         self._limit = limit
-        self.passengers: dict[EdgeConnection, Passenger] = {}
+        self.passengers: dict[EdgeConnection, PassthroughClient] = {}
         self.load: Counter[str] = Counter()
         """Server -> lines of clients."""
-        self.wheel: Wheel[UpstreamLink] = Wheel(_turn)
+        self.wheel: TimerWheel[UpstreamLink] = TimerWheel(_turn)
         self._slots: dict[UpstreamLink, int] = {}
 
     # Service
@@ -60,7 +60,7 @@ class Passthrough:
         """Ask the servers concerned."""
         passenger = self.passengers.get(client)
         if passenger is None:
-            passenger = self.passengers[client] = Passenger(
+            passenger = self.passengers[client] = PassthroughClient(
                 client,
                 accounts=self._accounts,
                 router=self._router,
@@ -145,13 +145,13 @@ class Passthrough:
 
     # Lines
 
-    def _new_lines(self, passenger: Passenger, request: Request) -> int:
+    def _new_lines(self, passenger: PassthroughClient, request: Request) -> int:
         used = passenger.follower.used
         homes = {self._router.owner(name, used=used) for name in request.waiting if name not in passenger.follower}
         return len(homes - passenger.lines.keys() - {None})
 
     def _make_line(self, url: str, receiver: Receiver, session: Session) -> UpstreamLink:
-        line = ClientsLine(url, self._dialler, receiver, session, self._accounts)
+        line = ClientUpstreamLink(url, self._dialler, receiver, session, self._accounts)
         self._slots[line] = self.wheel.add(line)
         self.load[url] += 1
         line.start()

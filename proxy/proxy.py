@@ -13,7 +13,7 @@ from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
 from diem.protocol.versions import iso
 from proxy.follower import Relocator
-from proxy.passthrough import Passthrough
+from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 from proxy.standing import UpstreamPool
@@ -48,7 +48,7 @@ class Proxy:
         edge: Edge,
         router: Router,
         standing: UpstreamPool,
-        service: SharedProxy | Passthrough,
+        service: SharedProxy | PassthroughProxy,
         watch: Callable[[], SnapshotClient],
         clock: Clock,
     ) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection
 
 
-class _Leaving:
+class _PendingUnsubscribe:
     __slots__ = ("request", "waiting")
 
     def __init__(self, request: messages.Unsubscribe, waiting: set[tuple[str, int]]) -> None:
@@ -19,7 +19,7 @@ class _Leaving:
         self.waiting = waiting
 
 
-class Leavings:
+class PendingUnsubscribes:
     """The requests that wait. ``reply`` is called once for each, when every server concerned has confirmed or is gone.
 
     Servers are named by their URLs, their requests by the ids that the follower was given.
@@ -29,7 +29,7 @@ class Leavings:
         self._reply = reply
         self._asked: dict[tuple[str, int], frozenset[str]] = {}
         """What servers were asked to unsubscribe and have not confirmed, for a client or because an endpoint moved."""
-        self._waiting: dict[tuple[str, int], list[_Leaving]] = {}
+        self._waiting: dict[tuple[str, int], list[_PendingUnsubscribe]] = {}
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -50,7 +50,7 @@ class Leavings:
         It waits for all that concerns its endpoints: also for what an earlier request has asked for, and for servers
         that the endpoints had left before.
         """
-        leaving = _Leaving(
+        leaving = _PendingUnsubscribe(
             request, {key for key, names in self._asked.items() if not names.isdisjoint(request.endpoints)}
         )
         for key in leaving.waiting:
@@ -77,7 +77,7 @@ class Leavings:
             leaving.waiting.discard(key)
             self._look_at(leaving)
 
-    def _look_at(self, leaving: _Leaving) -> None:
+    def _look_at(self, leaving: _PendingUnsubscribe) -> None:
         if not leaving.waiting:
             self._reply(leaving.request)
 

@@ -15,7 +15,7 @@ from diem.links.keeper import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from proxy import said
-from proxy.upstream import ClientsOwn, Receiver, Upstream
+from proxy.upstream import ClientUpstream, Receiver, Upstream
 
 RETRY_BASE: Final = 0.1
 RETRY_CAP: Final = 2.0
@@ -138,7 +138,7 @@ class UpstreamLink:
             wait = full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)
 
 
-class ClientsLine(UpstreamLink):
+class ClientUpstreamLink(UpstreamLink):
     """Of one client."""
 
     __slots__ = ("_accounts", "_session")
@@ -152,7 +152,9 @@ class ClientsLine(UpstreamLink):
 
     def make(self, authorization: str) -> Upstream:
         """A link to be."""
-        return ClientsOwn(self.url, authorization, self.receiver, self, session=self._session, accounts=self._accounts)
+        return ClientUpstream(
+            self.url, authorization, self.receiver, self, session=self._session, accounts=self._accounts
+        )
 
 
 class UpstreamPool:

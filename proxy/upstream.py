@@ -46,7 +46,7 @@ class Receiver(Protocol):
         ...
 
 
-class Ends(Protocol):
+class UpstreamListener(Protocol):
     """What keeps a link."""
 
     def opened(self, link: "Upstream") -> None:
@@ -63,7 +63,7 @@ class Upstream(ClientConnection):
 
     __slots__ = ("_ends", "_head", "_ids", "_receiver", "_splitter", "_straight", "_was_open", "url")
 
-    def __init__(self, url: str, authorization: str, receiver: Receiver, ends: Ends) -> None:
+    def __init__(self, url: str, authorization: str, receiver: Receiver, ends: UpstreamListener) -> None:
         super().__init__(url, authorization, subprotocol=messages.SUBPROTOCOL)
         self.url = url
         self._receiver = receiver
@@ -150,13 +150,20 @@ class Upstream(ClientConnection):
         self._split(head[end:])
 
 
-class ClientsOwn(Upstream):
+class ClientUpstream(Upstream):
     """The link of one client, whose updates go straight to its session."""
 
     __slots__ = ("_accounts", "_session")
 
     def __init__(
-        self, url: str, authorization: str, receiver: Receiver, ends: Ends, *, session: Session, accounts: DeliveryStats
+        self,
+        url: str,
+        authorization: str,
+        receiver: Receiver,
+        ends: UpstreamListener,
+        *,
+        session: Session,
+        accounts: DeliveryStats,
     ) -> None:
         super().__init__(url, authorization, receiver, ends)
         self._session = session

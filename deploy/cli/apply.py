@@ -12,7 +12,7 @@ from deploy.cli.options import StateDirOption, attended
 from deploy.plans import shown
 from deploy.plans.asked import KeyOption, MetadataOption, done, reached
 from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back
-from deploy.plans.follow import APPLYING, ROLLING_BACK, PlanFollower, Way
+from deploy.plans.follow import APPLYING, ROLLING_BACK, Course, PlanFollower
 from deploy.plans.service import PlanStatus
 from deploy.plans.shown import telling
 from deploy.statedir import StateDir
@@ -116,7 +116,7 @@ def plans_command(
     return lifecycle.EXIT_OK
 
 
-def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: PlanStatus, way: Way) -> int:
+def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: PlanStatus, way: Course) -> int:
     console, clock = plain_console(), SystemClock()
 
     async def follow() -> None:

@@ -29,7 +29,7 @@ class NoCluster(ConfigurationError):
         return f"no Kafka runs in {self.path}: start `diem up --mode x`, or name --bootstrap-servers"
 
 
-class Found(NamedTuple):
+class FoundCluster(NamedTuple):
     """A cluster to connect to, and the ids of the brokers that a `diem up` runs of it."""
 
     options: KafkaOptions
@@ -63,7 +63,7 @@ def settings(given: Mapping[str, object]) -> KafkaSettings:
         raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
 
 
-def found(state: StateDir, given: Mapping[str, object]) -> Found:
+def found(state: StateDir, given: Mapping[str, object]) -> FoundCluster:
     """Return the cluster that is named, else the one of the `diem up` in the state directory.
 
     Raises:
@@ -72,13 +72,13 @@ def found(state: StateDir, given: Mapping[str, object]) -> Found:
     """
     chosen = settings(given)
     if chosen.kafka_bootstrap_servers is not None:
-        return Found(chosen.kafka(), frozenset())
+        return FoundCluster(chosen.kafka(), frozenset())
     processes = state.read_processes()
     # What its processes were told; what is given to this command wins.
     told = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
     if not told:
         raise NoCluster(state)
-    return Found(settings({**told, **given}).kafka(), local_brokers(processes))
+    return FoundCluster(settings({**told, **given}).kafka(), local_brokers(processes))
 
 
 def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from deploy.launch import command, guarded
-from deploy.plans.loop import Ran
+from deploy.plans.loop import CommandResult
 
 END_WITHIN_S: Final = 20.0
 """What an interrupted command has to end, with its JVM."""
@@ -24,7 +24,7 @@ class Commands:
     def __init__(self, stopping: asyncio.Event) -> None:
         self._stopping = stopping
 
-    async def __call__(self, *arguments: str) -> Ran:
+    async def __call__(self, *arguments: str) -> CommandResult:
         """Run a command to its end. Raises `Interrupted`: it was to stop, and was interrupted as by Ctrl-C."""
         # A session of its own: Ctrl-C at a terminal reaches this process alone, which passes it on, once.
         child = await asyncio.create_subprocess_exec(
@@ -40,7 +40,7 @@ class Commands:
         finally:
             stop.cancel()
         out, err = done.result()
-        return Ran(child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+        return CommandResult(child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 async def _end(child: asyncio.subprocess.Process, done: "asyncio.Future[tuple[bytes, bytes]]") -> None:

@@ -18,7 +18,7 @@ Tell = Callable[[str, str], None]
 """Shows a text; what has another key than the text before is news."""
 
 
-class Way(NamedTuple):
+class Course(NamedTuple):
     """Where a plan is going."""
 
     command: str
@@ -27,8 +27,8 @@ class Way(NamedTuple):
     done: str
 
 
-APPLYING: Final = Way("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
-ROLLING_BACK: Final = Way("rollback", frozenset({"rolling_back"}), "rolled_back")
+APPLYING: Final = Course("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
+ROLLING_BACK: Final = Course("rollback", frozenset({"rolling_back"}), "rolled_back")
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class PlanSuperseded(DiemError):
 class PlanFollower:
     """Looks at one plan every `EVERY_S`."""
 
-    def __init__(self, service: MetadataService, way: Way, tell: Tell, clock: Clock) -> None:
+    def __init__(self, service: MetadataService, way: Course, tell: Tell, clock: Clock) -> None:
         self._service = service
         self._way = way
         self._tell = tell

@@ -30,7 +30,7 @@ class NoPlanner(ConfigurationError):
 
 
 @dataclass(frozen=True)
-class Learnt:
+class PlanningInput:
     """Traffic of a window."""
 
     instance: "Instance"
@@ -56,7 +56,7 @@ def need_planner() -> None:
         raise NoPlanner(" and ".join(missing))
 
 
-def learn(asked: PlanRequest, terminal: Terminal) -> Learnt:
+def learn(asked: PlanRequest, terminal: Terminal) -> PlanningInput:
     """Read traffic: the folder that was named, or what there is in a state directory's `traffic`.
 
     The latest statistics when no window is named; those of a window by Spark; else the files that no pipeline has read.
@@ -90,7 +90,7 @@ def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) ->
     return found
 
 
-def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
+def _of_statistics(folder: Path, spark: bool | None) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
     from metadata.jobs.planning import is_large  # noqa: PLC0415  # it needs numpy
@@ -104,7 +104,7 @@ def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
         instance = read_endpoints(folder) if on_spark else read_statistics(folder)
     except (OSError, ValueError, LookupError) as error:  # of pyarrow, too
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
-    return Learnt(
+    return PlanningInput(
         instance,
         str(window["from"]),
         str(window["to"]),
@@ -118,11 +118,11 @@ def _of_statistics(folder: Path, spark: bool | None) -> Learnt:
     )
 
 
-def _of_files(folder: Path, window: Window | int) -> Learnt:
+def _of_files(folder: Path, window: Window | int) -> PlanningInput:
     from metadata.placement.reading import of_statistics  # noqa: PLC0415  # it needs numpy
 
     found, files = read_recorded(folder, window)
-    return Learnt(
+    return PlanningInput(
         of_statistics(found),
         iso(found.window.start),
         iso(found.window.end),

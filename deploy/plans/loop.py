@@ -20,7 +20,7 @@ SOON: Final = timedelta(minutes=10)
 """What is learnt from may be this old in any case."""
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command of `diem` ended."""
 
     code: int
@@ -31,7 +31,7 @@ class Ran(NamedTuple):
 class CommandRunner(Protocol):
     """Runs a command of `diem` to its end."""
 
-    async def __call__(self, *arguments: str) -> Ran:
+    async def __call__(self, *arguments: str) -> CommandResult:
         """Run it with these arguments."""
 
 

@@ -11,7 +11,7 @@ import typer
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.plans.asked import PlanRequest
-from deploy.plans.learnt import Learnt
+from deploy.plans.learnt import PlanningInput
 from deploy.plans.system import SHARED, System
 from diem.errors import DiemError
 from diem.protocol.assignment import Snapshot
@@ -48,7 +48,7 @@ class NoServersFound(DiemError):
 
 
 @dataclass(frozen=True)
-class Made:
+class MadePlan:
     """A plan, whether it pays to apply it, and why (not)."""
 
     plan: Plan
@@ -56,7 +56,7 @@ class Made:
     why: str
 
 
-def make(learnt: Learnt, asked: PlanRequest, system: System, now: Snapshot) -> Made:
+def make(learnt: PlanningInput, asked: PlanRequest, system: System, now: Snapshot) -> MadePlan:
     """Make the plan that was asked for. Takes from a second to minutes.
 
     Raises:
@@ -105,10 +105,10 @@ def make(learnt: Learnt, asked: PlanRequest, system: System, now: Snapshot) -> M
         costs=report["costs"],
         report={**report, "pays": pays, "why": why, "there": there, "source": learnt.source},
     )
-    return Made(made, pays, why)
+    return MadePlan(made, pays, why)
 
 
-def _planned(learnt: Learnt, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
+def _planned(learnt: PlanningInput, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
     """Return the same outcome, wherever the subscription sets are."""
     if learnt.for_spark is None:
         return plan(learnt.instance, options, costs, current)

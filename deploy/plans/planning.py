@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deploy.plans import shown
 from deploy.plans.asked import PlanRequest
-from deploy.plans.learnt import Learnt, learn, need_planner
+from deploy.plans.learnt import PlanningInput, learn, need_planner
 from deploy.plans.system import System
 from deploy.terminal import Terminal
 from diem.process.faults import ConfigurationError
@@ -18,7 +18,7 @@ from metadata.plans.plan import encode
 from metadata.statistics.figures import warning_of_twins
 
 if TYPE_CHECKING:
-    from deploy.plans.made import Made
+    from deploy.plans.made import MadePlan
 
 
 @dataclass(eq=False)
@@ -39,8 +39,8 @@ class Planning:
         self._asked = asked
         self._terminal = terminal
         self._console = console
-        self._learnt: Learnt | None = None
-        self._made: Made | None = None
+        self._learnt: PlanningInput | None = None
+        self._made: MadePlan | None = None
 
     def learn(self) -> None:
         """Read the traffic. Raises what `deploy.plans.learnt.learn` does."""
@@ -50,7 +50,7 @@ class Planning:
         if learnt.twins:
             self._terminal.warn(warning_of_twins(learnt.twins))
 
-    def make(self, system: System, now: Snapshot) -> "Made":
+    def make(self, system: System, now: Snapshot) -> "MadePlan":
         """Make the plan. Raises what `deploy.plans.made.make` does."""
         from deploy.plans.made import make  # noqa: PLC0415  # it needs numpy
 
@@ -113,12 +113,12 @@ class Planning:
             "report": made.plan.report,
         }
 
-    def _known(self) -> Learnt:
+    def _known(self) -> PlanningInput:
         if self._learnt is None:
             raise AssertionError("first it learns")
         return self._learnt
 
-    def _result(self) -> "Made":
+    def _result(self) -> "MadePlan":
         if self._made is None:
             raise AssertionError("first it is made")
         return self._made

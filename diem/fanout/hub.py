@@ -5,11 +5,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from diem.fanout.frames import text_frame
-from diem.fanout.ownership import Departures, Ownership
+from diem.fanout.ownership import Ownership, Reconciler
 from diem.fanout.registry import Registry
 from diem.fanout.session import DeliveryStats, Session
 from diem.fanout.state import FeedState
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch
@@ -46,12 +46,12 @@ class Hub:
         """Fresh updates that nobody here had subscribed to."""
         self.fanned_out = 0
         """Fresh updates delivered to at least one session."""
-        self.tally: Tally | None = None
+        self.tally: UpdateCounter | None = None
         """Counts updates by endpoint, where traffic is recorded."""
         self._limit = limit
         self._everyone = everyone
         self._ownership = ownership
-        self._departures = None if ownership is None else Departures(ownership, self.registry, self.accounts)
+        self._departures = None if ownership is None else Reconciler(ownership, self.registry, self.accounts)
 
     # What clients ask
 
@@ -124,7 +124,7 @@ class Hub:
         self.resync(told.dropped)
 
     def settle(self) -> set[Session]:
-        """The map or what this server owns may have changed: see :meth:`Departures.settle`."""
+        """The map or what this server owns may have changed: see :meth:`Reconciler.settle`."""
         return set() if self._departures is None else self._departures.settle()
 
     def caught_up(self, name: str) -> None:
@@ -146,7 +146,7 @@ class Hub:
 
     # How it is delivered
 
-    def _tell(self, fresh: Mapping[bytes, bytes], tally: Tally | None = None) -> None:
+    def _tell(self, fresh: Mapping[bytes, bytes], tally: UpdateCounter | None = None) -> None:
         """Endpoint -> value to whom it concerns; what concerns nobody here costs a look, and no frame."""
         everything: Collection[bytes] = fresh if self.sessions else ()
         wanted = everything if self._everyone else self.registry.wanted(fresh)
@@ -157,7 +157,7 @@ class Hub:
         if wanted:
             self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
 
-    def _count(self, tally: Tally, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
+    def _count(self, tally: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
         tally.take(fresh)
         for endpoint in wanted:
             tally.deliver(endpoint, len(self.sessions if self._everyone else self.registry.subscribers(endpoint)))

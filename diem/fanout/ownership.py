@@ -76,7 +76,7 @@ class Ownership:
         return None if home in self.owned else self._urls.get(home)
 
 
-class Departures:
+class Reconciler:
     """Tells sessions of a hub that endpoints are elsewhere, and takes them off what is."""
 
     def __init__(self, ownership: Ownership, registry: Registry[Session], accounts: DeliveryStats) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 
-class Tally:
+class UpdateCounter:
     """Endpoint -> updates taken, and frames delivered for them."""
 
     def __init__(self) -> None:
@@ -24,9 +24,9 @@ class Tally:
         """What was taken of an endpoint went to so many."""
         self._delivered[endpoint] = self._delivered.get(endpoint, 0) + sessions
 
-    def swap(self) -> "Tally":
+    def swap(self) -> "UpdateCounter":
         """What was counted until now, as a tally of its own; this one begins anew."""
-        done = Tally()
+        done = UpdateCounter()
         done._taken, self._taken = self._taken, {}
         done._delivered, self._delivered = self._delivered, {}
         return done

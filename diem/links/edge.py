@@ -11,7 +11,7 @@ from diem.fanout.hub import Hub
 from diem.fanout.session import ClientTrace, Session
 from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
-from diem.links.heartbeat import Wheel
+from diem.links.heartbeat import TimerWheel
 from diem.protocol import messages
 from diem.protocol.codes import Close
 
@@ -57,7 +57,7 @@ class Service(Protocol):
         ...
 
 
-class Visitors(Protocol):
+class TraceSink(Protocol):
     """Who is told of every client that comes."""
 
     def came(self, client: str | None, connection: bytes, address: str) -> ClientTrace:
@@ -102,7 +102,7 @@ class Edge:
         self.gate = gate
         self.rules = rules
         self.service: Service = service or HubService(hub)
-        self.wheel: Wheel[EdgeConnection] = Wheel(_turn)
+        self.wheel: TimerWheel[EdgeConnection] = TimerWheel(_turn)
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
@@ -114,7 +114,7 @@ class Edge:
         self.errors: Counter[str] = Counter()
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
-        self.visitors: Visitors | None = None
+        self.visitors: TraceSink | None = None
         """Where traffic is recorded."""
 
     def say_status(self, *, live: bool, since: str) -> None:

@@ -26,7 +26,7 @@ MAX_KNOCKING: Final = 1024
 """Connections that have not sent their request yet; each has 10 s for it."""
 
 
-class RationedConnection(ServerConnection):
+class LimitedEdgeConnection(ServerConnection):
     """A client's connection with its limits; docs/protocol.md section 1 has the close codes of who is beyond them."""
 
     __slots__ = ("_address", "_allowance", "_edge", "_errors", "_flooded")
@@ -108,7 +108,7 @@ See docs/reliability.md S15.
 """
 
 
-class EdgeConnection(RationedConnection):
+class EdgeConnection(LimitedEdgeConnection):
     """One client."""
 
     __slots__ = ("_pending", "_slot", "_stall", "session")

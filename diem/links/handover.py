@@ -14,7 +14,7 @@ CLOSE: Final = (b"connection", b"close")
 """With every answer: the next request on the connection might be for the listener, not the application."""
 
 
-class Handover:
+class AsgiFallback:
     """An application for everything below ``prefix``, whatever the method.
 
     The listener's own connections know GET and WebSocket upgrades alone, and hold little; a connection that asks for

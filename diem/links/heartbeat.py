@@ -22,7 +22,7 @@ class Turn(Protocol[T_contra]):
         ...
 
 
-class Wheel(Generic[T]):
+class TimerWheel(Generic[T]):
     """Calls ``turn`` for every member once in 25 s, and again 10 s later, spread evenly over the seconds."""
 
     def __init__(self, turn: Turn[T]) -> None:

@@ -19,14 +19,14 @@ from diem.protocol import feed
 
 if TYPE_CHECKING:
     # Who has one needs the HTTP server behind it; the others do without.
-    from diem.links.handover import Handover
+    from diem.links.handover import AsgiFallback
 
 HEAD_END: Final = b"\r\n\r\n"
 MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES
 """Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
 
 
-class End(Protocol):
+class ChannelHandler(Protocol):
     """What serves the links of one path: the feed, the watch of the metadata service, the proxies of a server."""
 
     subprotocol: str
@@ -66,7 +66,7 @@ class InternalConnection(ServerConnection):
         super().__init__(subprotocols=(), max_size=MAX_MESSAGE)
         self._listener = listener
         self._early = None if listener.handover is None else b""
-        self._end: End | None = None
+        self._end: ChannelHandler | None = None
         self.paused = False
         """Whether the transport asks to wait: nothing more is written then."""
 
@@ -153,9 +153,9 @@ class InternalListener:
         key: SharedKey,
         ready: Callable[[], str | None],
         status: Callable[[], dict[str, Any]],
-        ends: Mapping[str, End] | None = None,
+        ends: Mapping[str, ChannelHandler] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
-        handover: "Handover | None" = None,
+        handover: "AsgiFallback | None" = None,
         sockets: Path | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")

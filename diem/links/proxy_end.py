@@ -24,7 +24,7 @@ Written one by one, 1,300 frames of 100 bytes fit over TCP, 170 into a Unix sock
 """
 
 
-class ProxyEnd:
+class ProxyPort:
     """Takes the links of proxies (an ``End``), each a session of the server's hub like those of its own clients.
 
     A proxy may subscribe for many clients on one link, so names in a message are not limited, nor are subscriptions

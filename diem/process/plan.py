@@ -11,7 +11,7 @@ MAX_ADDRESSES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """``per_second`` requests in the long run, ``burst`` at once."""
 
     per_second: float
@@ -23,14 +23,14 @@ class Rate:
         return f'"anonymous";q={int(self.burst)};w={max(1, round(self.burst / self.per_second))}'
 
 
-class ReadPlan:
+class AddressRateLimiter:
     """Counts requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
 
     At 10,000 addresses the one that has been silent longest is forgotten: it would have its full burst again anyway,
     unless somebody owns that many addresses, against whom a limit per address is no use.
     """
 
-    def __init__(self, rate: Rate, loopback: Rate) -> None:
+    def __init__(self, rate: RateLimit, loopback: RateLimit) -> None:
         self._rate = rate
         self._loopback = loopback
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
@@ -38,7 +38,7 @@ class ReadPlan:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def rate(self, address: str) -> Rate:
+    def rate(self, address: str) -> RateLimit:
         """The rate that holds for an address."""
         return self._loopback if is_loopback(address) else self._rate
 

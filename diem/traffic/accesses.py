@@ -12,7 +12,7 @@ MAX_QUEUED: Final = 500
 """Events that wait: at least 7 minutes of all that is counted, hours of what is usual."""
 
 
-class Accesses:
+class AccessCounter:
     """Events of type ``access`` (it is what a flusher carries on), encoded when they are given out.
 
     When the queue is full the newest are dropped and counted. ``recorded`` is the sum of what was written, what was

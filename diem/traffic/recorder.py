@@ -7,7 +7,7 @@ from itertools import islice
 from secrets import token_hex
 from typing import Final, NamedTuple
 
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback
@@ -33,7 +33,7 @@ class _Item(NamedTuple):
     unknown: tuple[bytes, ...]
     sharers: int
     since: int
-    tally: Tally | None
+    tally: UpdateCounter | None
     events: int
     size: int
 
@@ -67,7 +67,7 @@ class RecordedConnection:
 
 
 class Recorder:
-    """Takes events in (it is the edge's ``Visitors``), and gives them out encoded, in their order.
+    """Takes events in (it is the edge's ``TraceSink``), and gives them out encoded, in their order.
 
     When the queue is full the newest are dropped and counted: what was recorded before stays whole. ``recorded`` is the
     sum of what was written, what was lost and what is ``queued``. The clients of one address have at most as much of
@@ -87,7 +87,7 @@ class Recorder:
         edge: str,
         salt: SharedKey,
         wall_ms: Callable[[], int],
-        tally: Tally,
+        tally: UpdateCounter,
         *,
         open_of: Callable[[str], int] = lambda _address: 1,
         max_queued: int = MAX_QUEUED,

@@ -7,14 +7,14 @@ from typing import Final
 
 import structlog
 
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.links.edge import Edge
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.metrics import Sample
 from diem.protocol.traffic import Accessed
-from diem.traffic.accesses import Accesses
+from diem.traffic.accesses import AccessCounter
 from diem.traffic.files import Files, FileSink
 from diem.traffic.flusher import END_WITHIN, Events, Flusher
 from diem.traffic.recorder import Recorder
@@ -34,7 +34,7 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
     if settings.traffic_sink == "off":
         yield
         return
-    tally = Tally()
+    tally = UpdateCounter()
     salt = SharedKey.load(settings.traffic_salt_file)
     name, clock = settings.traffic_edge or settings.process_name, SystemClock()
     recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.gate.open_of)
@@ -54,7 +54,7 @@ async def recording_accesses(settings: TrafficSettings, take: Callable[[], Seque
         yield
         return
     async with _flushing(
-        settings, Accesses(settings.traffic_edge or settings.process_name, SystemClock().wall_ms, take)
+        settings, AccessCounter(settings.traffic_edge or settings.process_name, SystemClock().wall_ms, take)
     ):
         yield
 

@@ -7,7 +7,7 @@ from metadata.jobs.logs import read_files
 from metadata.jobs.sources import complete_files
 
 
-class Behind(NamedTuple):
+class SourceLag(NamedTuple):
     """What there is to read: files of a folder, or records of a topic."""
 
     unread: int
@@ -15,6 +15,6 @@ class Behind(NamedTuple):
     """Records that the broker deleted before they were read."""
 
 
-def unread_files(folder: Path, checkpoint: Path) -> Behind:
+def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
     """Return how many complete files are not read yet."""
-    return Behind(len(set(complete_files(folder)) - set(read_files(checkpoint))))
+    return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))

@@ -13,7 +13,7 @@ from diem.kafka.client import connected
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from metadata.jobs.behind import Behind
+from metadata.jobs.behind import SourceLag
 from metadata.jobs.sources import KafkaSource
 
 _WITHIN_S: Final = 15.0
@@ -48,7 +48,7 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
     return KafkaSource(options, identity)
 
 
-async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> Behind:
+async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> SourceLag:
     """Return how many records are not read yet.
 
     Args:
@@ -72,6 +72,6 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> B
         await consumer.stop()
     at = {part: max(offsets.get(part.partition, 0), begin[part]) for part in parts}
     known = [part for part in parts if part.partition in offsets]
-    return Behind(
+    return SourceLag(
         sum(end[part] - at[part] for part in parts), sum(at[part] - offsets[part.partition] for part in known)
     )

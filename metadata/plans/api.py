@@ -15,7 +15,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from metadata.plans.library import PlanNotStored
-from metadata.plans.moves import Moves, PlanConflict, PlanNotFound
+from metadata.plans.moves import PlanConflict, PlanNotFound, PlanService
 from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
 
 PREFIX: Final = "/v1/plans"
@@ -30,7 +30,7 @@ _ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
 }
 
 
-def plans_app(moves: Moves, key: SharedKey) -> Starlette:
+def plans_app(moves: PlanService, key: SharedKey) -> Starlette:
     """The application that answers below :data:`PREFIX`."""
 
     async def submit(request: Request) -> Response:

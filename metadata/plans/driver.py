@@ -25,7 +25,7 @@ OTHERS_WAIT_S: Final = 3.0
 """An instance that did not begin the move gives the one that did so much time for each step."""
 
 
-class Driver:
+class MigrationDriver:
     """Takes each step as soon as it may be taken. :meth:`run` does the work; call :meth:`changed` when the map has.
 
     It holds no state of a move but since when it has seen the epoch: a step is written only if the map is still the

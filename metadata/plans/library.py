@@ -13,7 +13,7 @@ from diem.errors import DiemError
 from metadata.plans.plan import BadPlan, Plan, decode, encode
 
 
-class Brief(NamedTuple):
+class PlanSummary(NamedTuple):
     """A plan in short."""
 
     epoch: int
@@ -26,17 +26,17 @@ class Brief(NamedTuple):
     """Endpoints that it moved when it was begun; 0 before."""
 
 
-def brief_of(plan: Plan, before: Mapping[str, int] | None) -> Brief:
+def brief_of(plan: Plan, before: Mapping[str, int] | None) -> PlanSummary:
     """What is said of ``plan``, which moves the endpoints of ``before``."""
-    return Brief(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
+    return PlanSummary(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
 
 
-def encode_brief(brief: Brief, sizes: tuple[int, int]) -> bytes:
+def encode_brief(brief: PlanSummary, sizes: tuple[int, int]) -> bytes:
     """The content of the file. ``sizes`` are those of the files that it was made from."""
     return orjson.dumps({"sizes": sizes, **brief._asdict()})
 
 
-def read_brief(path: Path, sizes: tuple[int, int]) -> Brief | None:
+def read_brief(path: Path, sizes: tuple[int, int]) -> PlanSummary | None:
     """What the file says; None without one that was made from files of these ``sizes``."""
     try:
         match orjson.loads(path.read_bytes()):
@@ -48,7 +48,7 @@ def read_brief(path: Path, sizes: tuple[int, int]) -> Brief | None:
                 "endpoints": int(endpoints),
                 "moves": int(moves),
             } if (plan, before) == sizes:
-                return Brief(epoch, created, partitions, endpoints, moves)
+                return PlanSummary(epoch, created, partitions, endpoints, moves)
     except (OSError, orjson.JSONDecodeError):
         pass
     return None
@@ -66,7 +66,7 @@ class PlanNotStored(DiemError):
     """A plan cannot be written down, so it is not begun either."""
 
 
-class Library:
+class PlanStore:
     """Plans in a directory: of each a file, its brief, and what it replaced. Instances on one machine may share it."""
 
     def __init__(self, directory: Path) -> None:
@@ -107,17 +107,17 @@ class Library:
         """All plans, in the order in which they were submitted."""
         return [path.stem for path in self._plans()]
 
-    def briefs(self) -> dict[str, Brief]:
+    def briefs(self) -> dict[str, PlanSummary]:
         """All plans that can be read, in short, in the order in which they were submitted."""
         found = {path.stem: self._brief(path) for path in self._plans()}
         return {name: brief for name, brief in found.items() if brief is not None}
 
-    def brief(self, name: str) -> Brief | None:
+    def brief(self, name: str) -> PlanSummary | None:
         """The plan of that name in short."""
         path = self._path(name)
         return self._brief(path) if path in self._plans() else None
 
-    def _brief(self, path: Path) -> Brief | None:
+    def _brief(self, path: Path) -> PlanSummary | None:
         # It is read as a whole only if there is no brief of what is there now, as of an earlier release.
         known = read_brief(path.with_suffix(_BRIEF), _sizes(path))
         if known is not None:
@@ -161,7 +161,7 @@ class Library:
                 found.append((path.stat().st_mtime_ns, path))
         return [path for _, path in sorted(found)]
 
-    def _keep_brief(self, path: Path, brief: Brief, sizes: tuple[int, int]) -> None:
+    def _keep_brief(self, path: Path, brief: PlanSummary, sizes: tuple[int, int]) -> None:
         self._write(path.with_suffix(_BRIEF), encode_brief(brief, sizes))
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -16,8 +16,8 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from diem.protocol.versions import iso
-from metadata.plans.driver import Driver
-from metadata.plans.library import Brief, Library
+from metadata.plans.driver import MigrationDriver
+from metadata.plans.library import PlanStore, PlanSummary
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, MapStep, begin, moves, reverse
 
@@ -59,10 +59,10 @@ class PlanConflict(DiemError):
     """It cannot be done now; what was found is said."""
 
 
-class Moves:
+class PlanService:
     """What the REST interface does. Every answer is a status, as JSON values."""
 
-    def __init__(self, options: KafkaOptions, driver: Driver, library: Library) -> None:
+    def __init__(self, options: KafkaOptions, driver: MigrationDriver, library: PlanStore) -> None:
         self._options = options
         self._driver = driver
         self._library = library
@@ -158,7 +158,7 @@ class Moves:
         map_ = self._driver.map
         return map_ is not None and map_.head.plan in {name, BACK + name}
 
-    def _status(self, name: str, brief: Brief | None) -> dict[str, Any]:
+    def _status(self, name: str, brief: PlanSummary | None) -> dict[str, Any]:
         map_, driver = self._driver.map, self._driver
         head, current = map_.head if map_ else None, self._is_current(name)
         busy = current and driver.busy

@@ -10,7 +10,7 @@ import structlog
 
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
-from diem.links.handover import Handover
+from diem.links.handover import AsgiFallback
 from diem.links.http import make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -18,7 +18,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind, is_loopback
-from diem.process.plan import Rate
+from diem.process.plan import RateLimit
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.plans import AccessPlans
@@ -69,7 +69,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
-    keys = Handover(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
+    keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.take):
         feed, internal = serve_feed(settings, internal_key, store, report, keys)
         forget = metrics.register(lambda: [*report.samples(feed), *api.samples(), *keeper.samples(), *access.samples()])
@@ -98,7 +98,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 
 def serve_feed(
-    settings: Settings, key: SharedKey, store: Store, report: DataReport, keys: Handover
+    settings: Settings, key: SharedKey, store: Store, report: DataReport, keys: AsgiFallback
 ) -> tuple[FeedServer, InternalListener]:
     """The feed of the store's changes on the internal listener, with health, metrics, status and API keys."""
     feed = FeedServer(store)
@@ -178,6 +178,6 @@ def _api_options(settings: Settings) -> ApiOptions:
         anonymous=is_loopback(settings.host) if anonymous == "auto" else anonymous == "on",
         cors_origins=frozenset(settings.cors_origins),
         concurrent_reads=settings.concurrent_reads,
-        rate=Rate(settings.read_rate, settings.read_burst),
-        loopback_rate=Rate(settings.read_rate_loopback, settings.read_burst_loopback),
+        rate=RateLimit(settings.read_rate, settings.read_burst),
+        loopback_rate=RateLimit(settings.read_rate_loopback, settings.read_burst_loopback),
     )

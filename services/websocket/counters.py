@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from diem.links import edge_samples
 from diem.links.feed_reader import FeedReader
-from diem.links.proxy_end import ProxyEnd
+from diem.links.proxy_end import ProxyPort
 from diem.process import metrics
 from diem.process.metrics import Sample
 from services.websocket.server import WebSocketServer
 
 
-def samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyEnd) -> Iterable[Sample]:
+def samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) -> Iterable[Sample]:
     """All samples of one scrape."""
     hub, counts = server.hub, server.hub.state.counts
     yield from edge_samples.samples(server.edge)

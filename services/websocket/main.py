@@ -15,7 +15,7 @@ from diem.links.feed_reader import FeedReader
 from diem.links.gate import Gate, gate_rules
 from diem.links.internal import InternalListener
 from diem.links.proxy_end import PATH as PROXY_PATH
-from diem.links.proxy_end import ProxyEnd
+from diem.links.proxy_end import ProxyPort
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
@@ -42,7 +42,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     hub = Hub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
     edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
     server = WebSocketServer(hub, edge, SystemClock(), ownership)
-    proxies = ProxyEnd(edge)
+    proxies = ProxyPort(edge)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity)

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
-from diem.process.plan import Rate
+from diem.process.plan import RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
@@ -49,7 +49,7 @@ class Served:
             assert self._api is not None
             await self._api(scope, receive, send)
             return
-        fast = Rate(1e6, 1e6)
+        fast = RateLimit(1e6, 1e6)
         with TemporaryDirectory() as directory:
             store = await Store.open(f"sqlite:///{directory}/data.db")
             options = ApiOptions(Path(directory), hosts=frozenset({asgi.HOST}), rate=fast, loopback_rate=fast)

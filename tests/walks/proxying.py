@@ -20,7 +20,7 @@ from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate
 from diem.links.internal import InternalConnection
 from diem.links.keeper import LinkMonitor
-from diem.links.proxy_end import ProxyEnd
+from diem.links.proxy_end import ProxyPort
 from diem.process.clock import ManualClock
 from diem.protocol import feed
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
@@ -29,7 +29,7 @@ from diem.protocol.update import UPDATE, Change, encode
 from proxy import said
 from proxy.allowed import Allowed
 from proxy.frames import FrameRun, Splitter
-from proxy.passthrough import Passthrough
+from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 from proxy.upstream import Receiver
@@ -204,7 +204,7 @@ class Member:
         edge.ready = True
         self.server = WebSocketServer(self.hub, edge, cluster.clock, ownership)
         self.server._log = _SILENT
-        self.end = ProxyEnd(edge)
+        self.end = ProxyPort(edge)
         self.end._keeper = cast("LinkMonitor", NoKeeper())
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -268,7 +268,7 @@ class Cluster:
     Which mode the proxy has is up to the subclass: it sets ``shared``, and knows the lines.
     """
 
-    shared: SharedProxy | Passthrough
+    shared: SharedProxy | PassthroughProxy
     hub: Hub
 
     def __init__(self, hints: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session
 from proxy.frames import frames_of
-from proxy.passthrough import Passthrough
+from proxy.passthrough import PassthroughProxy
 from proxy.standing import Dialler
 from proxy.standing import UpstreamLink as RealLine
 from proxy.upstream import Receiver
@@ -50,7 +50,7 @@ class PassthroughClient(WalkClient):
                     super()._write(each)
 
 
-class LinedPassthrough(Passthrough):
+class LinedPassthrough(PassthroughProxy):
     """The real one, but for the sockets of its lines."""
 
     make: Callable[[str, Receiver], Line]

@@ -30,7 +30,7 @@ from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher import lanes, topics
 from services.data.publisher import publisher as module
 from services.data.publisher.log import Place
-from services.data.publisher.progress import Progress
+from services.data.publisher.progress import PublisherState
 from services.data.publisher.publisher import Publisher
 from services.data.publisher.topics import Topics
 from services.data.store.tables import Cursor
@@ -394,7 +394,7 @@ async def _open_log(broker: Broker) -> AsyncIterator[Log]:
 def _wired(broker: Broker) -> Iterator[None]:
     """The publisher finds the walk's broker where it would find Kafka."""
 
-    async def find(_options: KafkaOptions, _hot: Collection[str], before: Progress | None) -> Topics:
+    async def find(_options: KafkaOptions, _hot: Collection[str], before: PublisherState | None) -> Topics:
         broker.check()
         if before is None or before.map is None:
             broker.check_settings()

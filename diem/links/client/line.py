@@ -126,7 +126,7 @@ class _OutOfStepError(DiemError):
     retriable = True
 
 
-class Hearing(Protocol):
+class LinkListener(Protocol):
     """Who hears what comes of a line."""
 
     def known(self, name: str) -> int | None:
@@ -156,7 +156,7 @@ class ClientLink:
     def __init__(
         self,
         find: Find,
-        hearing: Hearing,
+        hearing: LinkListener,
         origin: str | None,
         timing: Timing,
         *,

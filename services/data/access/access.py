@@ -17,7 +17,7 @@ from services.data.access.ledger import UsageLedger
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, day_of
 from services.data.access.usage import Cell, Usage
-from services.data.access.verdict import QuotaDecision, QuotaRequest, Reason
+from services.data.access.verdict import QuotaDecision, QuotaReason, QuotaRequest
 from services.data.errors import DataError
 from services.data.store import Store
 
@@ -71,15 +71,15 @@ class Access:
         key = self._ring.verify(text)
         if key is None:
             self._unknown += 1
-            return QuotaDecision(Reason.UNKNOWN)
+            return QuotaDecision(QuotaReason.UNKNOWN)
         plan = self.plans.get(key.plan)
         if plan is None:
-            return self._count(QuotaDecision(Reason.NO_PLAN, key.plan, key=key), asked)
-        reason = Reason.ADMITTED if asked.free else await self._accounts.take(key, plan)
-        if reason is Reason.UNKNOWN:
+            return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), asked)
+        reason = QuotaReason.ADMITTED if asked.free else await self._accounts.take(key, plan)
+        if reason is QuotaReason.UNKNOWN:
             self._unknown += 1
             return QuotaDecision(reason)
-        if reason is Reason.ADMITTED:
+        if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, asked)
         return self._count(self._verdict(reason, plan, self._accounts.quota(key, plan), key), asked)
 
@@ -89,14 +89,14 @@ class Access:
         Its counts are in memory alone: an address is not for the store to keep.
         """
         reason, quota = self._addresses.take(plan, address)
-        if reason is Reason.ADMITTED:
+        if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, asked)
         return self._count(self._verdict(reason, plan, quota, None), asked)
 
-    def _verdict(self, reason: Reason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
+    def _verdict(self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
         waits = {limit.name: limit.reset_s for limit in limits}
-        wait_s = 2 if reason is Reason.UNAVAILABLE else waits.get(reason.value, 0)
+        wait_s = 2 if reason is QuotaReason.UNAVAILABLE else waits.get(reason.value, 0)
         return QuotaDecision(reason, plan.name, limits, wait_s, key)
 
     def _count(self, verdict: QuotaDecision, asked: QuotaRequest) -> QuotaDecision:
@@ -105,7 +105,7 @@ class Access:
             known = asked.endpoint is not None and self._store.head(asked.endpoint) is not None
             endpoint = asked.endpoint if known and asked.endpoint is not None else ""
             cell = Cell(verdict.key.id if verdict.key else "", verdict.plan, endpoint)
-            self.usage.add(cell, verdict.reason, self._today, refused=verdict.reason is not Reason.ADMITTED)
+            self.usage.add(cell, verdict.reason, self._today, refused=verdict.reason is not QuotaReason.ADMITTED)
         return verdict
 
     @property
@@ -186,7 +186,7 @@ class Access:
         await self._accounts.close()
 
 
-def _allowed(plan: AccessPlan, asked: QuotaRequest) -> Reason:
+def _allowed(plan: AccessPlan, asked: QuotaRequest) -> QuotaReason:
     if asked.writes:
-        return Reason.READ_ONLY
-    return Reason.ADMITTED if asked.endpoint is None or plan.may_read(asked.endpoint) else Reason.PREFIX
+        return QuotaReason.READ_ONLY
+    return QuotaReason.ADMITTED if asked.endpoint is None or plan.may_read(asked.endpoint) else QuotaReason.PREFIX

@@ -9,7 +9,7 @@ from services.data.access.keys import Key, Keyring
 from services.data.access.ledger import UsageLedger
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import Quota, QuotaOutcome, day_of
-from services.data.access.verdict import REASONS, Reason
+from services.data.access.verdict import REASONS, QuotaReason
 from services.data.errors import StoreUnavailable
 
 _logger = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class KeyAccounts:
         """A key is of no use any more."""
         self._accounts.pop(key_id, None)
 
-    async def take(self, key: Key, plan: AccessPlan) -> Reason:
+    async def take(self, key: Key, plan: AccessPlan) -> QuotaReason:
         """Take one unit; waits for the store where none is reserved. `UNKNOWN`: it was revoked meanwhile."""
         account = self._account(key, plan)
         while True:
@@ -62,11 +62,11 @@ class KeyAccounts:
                 account.waiting += 1
                 await asyncio.shield(self._reserving(key, plan, account, day))
             except StoreUnavailable:
-                return Reason.UNAVAILABLE
+                return QuotaReason.UNAVAILABLE
             finally:
                 account.waiting -= 1
             if (now := self._ring.get(key.id)) is None or now.revoked_ms is not None:
-                return Reason.UNKNOWN
+                return QuotaReason.UNKNOWN
         if account.quota.is_low(day) and account.pending is None:
             self._reserving(key, plan, account, day)
         return REASONS[outcome]

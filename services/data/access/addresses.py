@@ -7,7 +7,7 @@ from diem.process.clock import Clock
 from diem.process.limits import address_key
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import Quota, QuotaOutcome, day_of
-from services.data.access.verdict import REASONS, Reason
+from services.data.access.verdict import REASONS, QuotaReason
 
 MAX_ADDRESSES: Final = 10_000
 """That are counted; beyond, the one that has been silent longest begins anew."""
@@ -20,7 +20,7 @@ class Addresses:
         self._clock = clock
         self._quotas: OrderedDict[str, Quota] = OrderedDict()
 
-    def take(self, plan: AccessPlan, address: str) -> tuple[Reason, Quota]:
+    def take(self, plan: AccessPlan, address: str) -> tuple[QuotaReason, Quota]:
         """Take one unit of an address; returns how that went, and what its quota is."""
         which = address_key(address)
         quota = self._quotas.get(which)

@@ -7,7 +7,7 @@ from services.data.access.keys import Key
 from services.data.access.quota import Limit, QuotaOutcome
 
 
-class Reason(StrEnum):
+class QuotaReason(StrEnum):
     """What was decided on a request."""
 
     ADMITTED = "admitted"
@@ -26,7 +26,7 @@ class Reason(StrEnum):
 class QuotaDecision(NamedTuple):
     """The decision, and the limits as they stand after it."""
 
-    reason: Reason
+    reason: QuotaReason
     plan: str = ""
     limits: tuple[Limit, ...] = ()
     wait_s: int = 0
@@ -45,7 +45,7 @@ class QuotaRequest(NamedTuple):
 
 
 REASONS: Final = {
-    QuotaOutcome.TAKEN: Reason.ADMITTED,
-    QuotaOutcome.OVER_MINUTE: Reason.MINUTE,
-    QuotaOutcome.OVER_DAY: Reason.DAY,
+    QuotaOutcome.TAKEN: QuotaReason.ADMITTED,
+    QuotaOutcome.OVER_MINUTE: QuotaReason.MINUTE,
+    QuotaOutcome.OVER_DAY: QuotaReason.DAY,
 }

@@ -18,7 +18,7 @@ from diem.errors import DiemError
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
-from diem.process.plan import Rate, ReadPlan
+from diem.process.plan import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring
 from services.data.access.plans import AccessPlans
@@ -56,8 +56,8 @@ class ApiOptions:
     anonymous: bool = True
     cors_origins: frozenset[str] = frozenset()
     concurrent_reads: int = 64
-    rate: Rate = field(default=Rate(20, 100))
-    loopback_rate: Rate = field(default=Rate(2000, 8000))
+    rate: RateLimit = field(default=RateLimit(20, 100))
+    loopback_rate: RateLimit = field(default=RateLimit(2000, 8000))
 
 
 class Api:
@@ -107,7 +107,7 @@ class Api:
         self._guard = Guard(
             application,
             hosts=options.hosts,
-            plan=ReadPlan(options.rate, options.loopback_rate),
+            plan=AddressRateLimiter(options.rate, options.loopback_rate),
             write_key=write_key,
             access=access,
             anonymous=options.anonymous,

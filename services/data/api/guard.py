@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
-from diem.process.plan import ReadPlan
+from diem.process.plan import AddressRateLimiter
 from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.quota import fields
-from services.data.access.verdict import QuotaRequest, Reason
+from services.data.access.verdict import QuotaReason, QuotaRequest
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import refused, too_many_requests
@@ -108,7 +108,7 @@ class Guard:
         app: ASGIApp,
         *,
         hosts: Collection[str],
-        plan: ReadPlan,
+        plan: AddressRateLimiter,
         write_key: SharedKey,
         access: Access,
         anonymous: bool,
@@ -182,7 +182,7 @@ class Guard:
         if text is None:
             return self._without_key(scope, headers, asked)
         verdict = await self._access.admit(text, asked)
-        if verdict.reason is Reason.UNKNOWN or asked.free:
+        if verdict.reason is QuotaReason.UNKNOWN or asked.free:
             # The key pays for nothing here, so the address does: keys are not for guessing.
             beyond = self._beyond_rate(scope)
             if beyond is not None:

@@ -14,7 +14,7 @@ from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
-from services.data.access.verdict import QuotaDecision, Reason
+from services.data.access.verdict import QuotaDecision, QuotaReason
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -33,13 +33,13 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
 )
 
 _REFUSALS: Final = {
-    Reason.UNKNOWN: (401, "unauthorised", "this API key is not known here, or was revoked"),
-    Reason.NO_PLAN: (403, "no_plan", "the plan of this API key is not offered any more"),
-    Reason.READ_ONLY: (403, "read_only", "API keys are for reading: a write needs this server's write key"),
-    Reason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
-    Reason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
-    Reason.DAY: (429, "quota", "more requests than the plan has for a day"),
-    Reason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
+    QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here, or was revoked"),
+    QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is not offered any more"),
+    QuotaReason.READ_ONLY: (403, "read_only", "API keys are for reading: a write needs this server's write key"),
+    QuotaReason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
+    QuotaReason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
+    QuotaReason.DAY: (429, "quota", "more requests than the plan has for a day"),
+    QuotaReason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
 }
 
 _logger = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ async def on_defect(_request: Request, _error: Exception) -> Response:
 
 def refused(verdict: QuotaDecision) -> Response | None:
     """The answer to a request that its plan does not have; None when it has."""
-    if verdict.reason is Reason.ADMITTED:
+    if verdict.reason is QuotaReason.ADMITTED:
         return None
     status, code, detail = _REFUSALS[verdict.reason]
     headers = {"Retry-After": str(verdict.wait_s)} if verdict.wait_s else {}

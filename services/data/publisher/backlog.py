@@ -10,7 +10,7 @@ ANY: Final = 1 << 63
 """In place of a sequence, for what is only sent again: it holds nothing back."""
 
 
-class Lane:
+class PartitionQueue:
     """One partition: the endpoints that are due, and those that are in the request under way.
 
     The value of each is the lowest sequence of it that the log may lack. There is at most one request under way, so an
@@ -116,7 +116,7 @@ class Backlog:
     """
 
     def __init__(self, partitions: int, cursor: int, map_: PartitionMap) -> None:
-        self.lanes = [Lane() for _ in range(partitions + 1)]
+        self.lanes = [PartitionQueue() for _ in range(partitions + 1)]
         self.read = cursor
         """Changes up to this sequence were taken in."""
         self.map = map_

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
-from services.data.publisher.lanes import Lanes
+from services.data.publisher.lanes import PartitionSenders
 from services.data.publisher.log import Log
-from services.data.publisher.progress import LeaderMoved, LogReplaced, Progress
+from services.data.publisher.progress import LeaderMoved, LogReplaced, PublisherState
 
 SLOW_S: Final = 2.0
 """A request that takes longer may be one to a broker that hangs."""
@@ -21,10 +21,10 @@ MAX_TIMES: Final = 6
 FORGIVEN_S: Final = 1200.0
 
 
-class Checks:
+class LogMonitor:
     """What is looked at beside the publishing to one open log."""
 
-    def __init__(self, log: Log, progress: Progress, lanes: Lanes) -> None:
+    def __init__(self, log: Log, progress: PublisherState, lanes: PartitionSenders) -> None:
         self._log = log
         self._progress = progress
         self._lanes = lanes

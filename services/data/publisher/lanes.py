@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from diem.fanout.changes import ChangeMap
 from diem.protocol.update import MARK, MARK_KEY
 from services.data.publisher.log import Log
-from services.data.publisher.progress import Progress
+from services.data.publisher.progress import PublisherState
 
 
 class OffsetTracker:
@@ -40,11 +40,11 @@ MAX_RECORDS = 500
 """Endpoints in one request."""
 
 
-class Lanes:
+class PartitionSenders:
     """Sends what the backlog holds; :meth:`run` once for each lane. Calls ``on_landed()`` after each request."""
 
     def __init__(
-        self, log: Log, progress: Progress, changes: ChangeMap, on_landed: Callable[[], None] = lambda: None
+        self, log: Log, progress: PublisherState, changes: ChangeMap, on_landed: Callable[[], None] = lambda: None
     ) -> None:
         self._log = log
         self._progress = progress

@@ -17,7 +17,7 @@ class LeaderMoved(DiemError):
 
 
 @dataclass(slots=True)
-class Progress:
+class PublisherState:
     """How far one log is; it outlives the connections to it."""
 
     source: str

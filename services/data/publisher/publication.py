@@ -13,10 +13,10 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
-from services.data.publisher.checks import Checks
-from services.data.publisher.lanes import Lanes
+from services.data.publisher.checks import LogMonitor
+from services.data.publisher.lanes import PartitionSenders
 from services.data.publisher.log import Log
-from services.data.publisher.progress import Progress
+from services.data.publisher.progress import PublisherState
 from services.data.store.tables import Cursor
 
 MAX_CHANGES: Final = 2000
@@ -55,13 +55,13 @@ def names(store: PublishedStore) -> list[bytes]:
     return [change.endpoint for change in store.changes.after(0, len(store.changes))]
 
 
-class Publication:
+class PublisherSession:
     """One connection's worth of publishing. Every task of it ends with an exception, and all end then."""
 
     def __init__(
         self,
         store: PublishedStore,
-        progress: Progress,
+        progress: PublisherState,
         log: Log,
         reader: MapReader,
         *,
@@ -80,8 +80,8 @@ class Publication:
         self._hot = hot
         self._on_written = on_written
         self._landed = asyncio.Event()
-        self._lanes = Lanes(log, progress, store.changes, self._on_landed)
-        self._checks = Checks(log, progress, self._lanes)
+        self._lanes = PartitionSenders(log, progress, store.changes, self._on_landed)
+        self._checks = LogMonitor(log, progress, self._lanes)
 
     async def run(self) -> None:
         """Publish until something is wrong.

@@ -20,8 +20,8 @@ from diem.process.metrics import Sample
 from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
-from services.data.publisher.progress import LogReplaced, Progress
-from services.data.publisher.publication import CHECK_EVERY_S, Publication, PublishedStore, names
+from services.data.publisher.progress import LogReplaced, PublisherState
+from services.data.publisher.publication import CHECK_EVERY_S, PublishedStore, PublisherSession, names
 from services.data.store.tables import Cursor
 
 RETRY_BASE_S: Final = 0.2
@@ -42,7 +42,7 @@ class Publisher:
         self._options = options
         self._hot = hot
         self._new = asyncio.Event()
-        self._progress: Progress | None = None
+        self._progress: PublisherState | None = None
         self._log = structlog.get_logger("publisher")
         self.publishing = False
         self.failure: str | None = "Kafka has not answered yet"
@@ -97,7 +97,7 @@ class Publisher:
             try:
                 reader = MapReader(options)
                 hot = frozenset(name.encode() for name in self._hot)
-                await Publication(
+                await PublisherSession(
                     self._store, progress, log, reader, new=self._new, hot=hot, on_written=self._wrote
                 ).run()
             finally:
@@ -124,7 +124,7 @@ class Publisher:
             self.publishing, self.failure = True, None
             self._log.info("publishing", topic=self._options.names.updates, source=self._progress.source, lag=self.lag)
 
-    def _continue(self, found: topics.Topics) -> Progress:
+    def _continue(self, found: topics.Topics) -> PublisherState:
         old = self._progress
         if old is not None and old.source == found.source and len(old.backlog.lanes) == found.partitions + 1:
             old.map = found.map_source
@@ -139,7 +139,7 @@ class Publisher:
         stranger = kept is None or not kept.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
         backlog.begin(names(self._store))
-        self._progress = Progress(found.source, found.map_source, backlog, repeat=cursor > 0, stranger=stranger)
+        self._progress = PublisherState(found.source, found.map_source, backlog, repeat=cursor > 0, stranger=stranger)
         if old is not None:
             self._progress.published, self._progress.foreign = old.published, old.foreign
         return self._progress

@@ -12,7 +12,7 @@ from diem.kafka.map_writer import begin_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.protocol.partition_map import HOT, PartitionMap
-from services.data.publisher.progress import Progress
+from services.data.publisher.progress import PublisherState
 
 
 class Topics(NamedTuple):
@@ -27,7 +27,7 @@ class Topics(NamedTuple):
     map: PartitionMap
 
 
-async def find(options: KafkaOptions, hot: Collection[str], before: Progress | None) -> Topics:
+async def find(options: KafkaOptions, hot: Collection[str], before: PublisherState | None) -> Topics:
     """Find the topics and the map: the one that stands, else the one that was followed, else epoch 0 with ``hot``.
 
     Raises:
@@ -47,7 +47,7 @@ async def find(options: KafkaOptions, hot: Collection[str], before: Progress | N
     return Topics(cluster, partitions, source, map_source, map_)
 
 
-async def _cluster(options: KafkaOptions, before: Progress | None) -> Cluster:
+async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Cluster:
     """The cluster with our topics, which are made or compared unless they are those that were published to before."""
     names = options.names
     if before is None:

@@ -15,7 +15,7 @@ MARK_FILE: Final = "store.mark"
 MARK_EVERY_S: Final = 1.0
 
 
-class Mark(NamedTuple):
+class HighWaterMark(NamedTuple):
     """A store has had this sequence, and versions up to this one."""
 
     store: str
@@ -30,15 +30,15 @@ class MarkFile:
         self._path = path
         self._failed = False
 
-    def read(self) -> Mark | None:
+    def read(self) -> HighWaterMark | None:
         """What was last written."""
         try:
             read = orjson.loads(self._path.read_bytes())
-            return Mark(str(read["store"]), int(read["sequence"]), int(read["version"]))
+            return HighWaterMark(str(read["store"]), int(read["sequence"]), int(read["version"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, mark: Mark) -> bool:
+    def write(self, mark: HighWaterMark) -> bool:
         """Replace it; returns whether that was possible. A disk that is full costs the mark, not the service."""
         part = self._path.with_name(f".{self._path.name}.part")
         try:
@@ -54,7 +54,7 @@ class MarkFile:
         return not self._failed
 
 
-class MarkKeeper:
+class RollbackGuard:
     """Keeps the mark of one store, and knows whether the store is an older copy of itself.
 
     Args:
@@ -98,5 +98,5 @@ class MarkKeeper:
         # Not over one that is further: it is what proves that this is an older copy.
         sequence = self._state.changes.sequence
         if self._file is not None and self._older_than is None and sequence != self._marked:
-            written = self._file.write(Mark(self._store, sequence, self._state.version))
+            written = self._file.write(HighWaterMark(self._store, sequence, self._state.version))
             self._marked = sequence if written else None

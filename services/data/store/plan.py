@@ -53,7 +53,7 @@ class Write:
 Outcome = list[Accepted] | DataError
 
 
-class Remembered(NamedTuple):
+class IdempotentReply(NamedTuple):
     """A request that was answered: what it said, and the answer."""
 
     digest: bytes
@@ -70,7 +70,7 @@ class WritePlan:
     outcomes: list[Outcome] = field(default_factory=list)
     heads: dict[str, EndpointHead] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
-    requests: dict[str, Remembered] = field(default_factory=dict)
+    requests: dict[str, IdempotentReply] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
     """Endpoints whose version in the store is replaced: it goes into the history."""
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Basis:
 
     heads: Mapping[str, EndpointHead]
     """Of all endpoints that the writes touch."""
-    remembered: Mapping[str, Remembered]
+    remembered: Mapping[str, IdempotentReply]
     """The answered requests with the writes' keys."""
     sequence: int
     """The counter."""
@@ -124,7 +124,7 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
             raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
         accepted = [_put(so_far, write, dataset, basis) for dataset in write.datasets]
     if write.key is not None:
-        so_far.requests[write.key.key] = Remembered(write.key.digest, orjson.dumps([[*one] for one in accepted]))
+        so_far.requests[write.key.key] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
     return accepted
 
 

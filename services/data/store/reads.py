@@ -36,7 +36,7 @@ _VERSION: Final = union_all(
 )
 
 
-class Reads:
+class Reader:
     """Reads from the database what is not in the cache, and keeps the cache as new as what was committed."""
 
     def __init__(

@@ -121,7 +121,7 @@ _FORGET: Final = delete(REQUESTS).where(
 
 
 @dataclass(slots=True)
-class Upkeep:
+class RetentionTask:
     """Decides, with each group that is written, what is deleted in its transaction."""
 
     limits: HistoryLimits

@@ -17,10 +17,10 @@ from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store.cache import Stored
 from services.data.store.database import ERRORS, Database, database_at, reason
-from services.data.store.mark import MarkFile, MarkKeeper
+from services.data.store.mark import MarkFile, RollbackGuard
 from services.data.store.migrate import upgrade
 from services.data.store.plan import Accepted, IdempotencyKey, Write
-from services.data.store.reads import Reads
+from services.data.store.reads import Reader
 from services.data.store.retention import Retention, StoredVersion, count_old
 from services.data.store.state import EndpointHead, StoreIndex
 from services.data.store.tables import STORE, Cursor, read_cursor
@@ -92,11 +92,11 @@ class Store:
         self._state = state = loaded.state
         self._database = database
         history = limits.writer.history
-        self._reads = Reads(database, state, clock, history=history, cache_bytes=limits.cache_bytes)
+        self._reads = Reader(database, state, clock, history=history, cache_bytes=limits.cache_bytes)
         retention = Retention(history, loaded.old_versions)
         self._writer = Writer(database, state, clock, limits.writer, self._reads.committed, retention)
         self._writing: asyncio.Task[None] | None = None
-        self._mark = MarkKeeper(mark, self.id, state)
+        self._mark = RollbackGuard(mark, self.id, state)
 
     @classmethod
     async def open(

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import StoreReplaced
-from services.data.store.plan import Basis, Remembered, Write, WritePlan, plan
+from services.data.store.plan import Basis, IdempotentReply, Write, WritePlan, plan
 from services.data.store.state import EndpointHead
 from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
 
@@ -77,10 +77,10 @@ async def execute(
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
     heads = {row[0]: EndpointHead(*row) for row in rows}
     keys = {write.key.key for write in writes if write.key is not None}
-    remembered: dict[str, Remembered] = {}
+    remembered: dict[str, IdempotentReply] = {}
     if keys:
         for key, digest, answer in await connection.execute(_REMEMBERED, {"keys": sorted(keys)}):
-            remembered[key] = Remembered(digest, answer)
+            remembered[key] = IdempotentReply(digest, answer)
     basis = Basis(heads, remembered, sequence, count, max_endpoints, now_ms)
     planned = plan(writes, basis)
     if history:

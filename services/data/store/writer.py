@@ -13,7 +13,7 @@ from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.plan import Accepted, Write, WritePlan
-from services.data.store.retention import HistoryLimits, Retention, Upkeep
+from services.data.store.retention import HistoryLimits, Retention, RetentionTask
 from services.data.store.state import StoreIndex
 from services.data.store.tables import Cursor, keep_cursor
 
@@ -128,14 +128,14 @@ class Writer:
     failure: str | None = None
     _cursor: Cursor | None = None
     _queue: WriteQueue = field(init=False)
-    _upkeep: Upkeep = field(init=False)
+    _upkeep: RetentionTask = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
 
     def __post_init__(self) -> None:
         limits = self.limits
         self._queue = WriteQueue(limits.queued_requests, limits.queued_bytes)
-        self._upkeep = Upkeep(limits.history, limits.max_keys, self.retention)
+        self._upkeep = RetentionTask(limits.history, limits.max_keys, self.retention)
 
     def __len__(self) -> int:
         return len(self._queue)

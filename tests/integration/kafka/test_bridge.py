@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 
 from bridge import fetched, positions, reading, session
 from bridge.consumer import assign, consuming
-from bridge.fetched import Fetched
+from bridge.fetched import FetchedBatches
 from deploy.kafka.cluster import LocalCluster
 from diem.fanout.state import FeedState
 from diem.kafka.config import KafkaOptions
@@ -281,7 +281,7 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
 ) -> None:
     polls = iter([OffsetOutOfRangeError({TopicPartition(topic.name, 0): 5})])
 
-    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
+    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[FetchedBatches]:
         for error in polls:
             raise error
         return await fetched.poll(consumer, seconds)
@@ -302,7 +302,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
     standing = asyncio.Event()
     stood: list[float] = []
 
-    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[Fetched]:
+    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[FetchedBatches]:
         if consumer in stuck:
             stood.append(time.monotonic())
             standing.set()

@@ -11,7 +11,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
 from metadata.jobs import tables
-from metadata.jobs.behind import Behind
+from metadata.jobs.behind import SourceLag
 from metadata.jobs.ingest import ingest
 from metadata.jobs.logs import read_offsets
 from metadata.jobs.topic import NoTrafficTopic, kafka_source, unread_records
@@ -41,16 +41,16 @@ async def test_records_are_read_once_and_what_is_left_is_known(
     source, warehouse = await kafka_source(kafka_options), Warehouse(tmp_path)
     checkpoint = warehouse.checkpoint(source.name)
 
-    async def unread() -> Behind:
+    async def unread() -> SourceLag:
         return await unread_records(kafka_options, read_offsets(checkpoint).get(source.topic, {}))
 
     await send(kafka_options, [*map(encode, events[:100]), b"bad", b""])
-    assert await unread() == Behind(102)
+    assert await unread() == SourceLag(102)
     assert await asyncio.to_thread(ingest, spark, source, warehouse) == 102
     await send(kafka_options, [*map(encode, events[100:])])
-    assert await unread() == Behind(len(events) - 100)
+    assert await unread() == SourceLag(len(events) - 100)
     assert await asyncio.to_thread(ingest, spark, source, warehouse) == len(events) - 100
-    assert await unread() == Behind(0)
+    assert await unread() == SourceLag(0)
 
     read = tables.events(spark, warehouse).collect()
     assert sorted(row["id"] for row in read) == sorted(event.id for event in events)

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
 from bridge import consumer as module
-from bridge.consumer import Commits
+from bridge.consumer import OffsetCommitter
 from diem.kafka.client_log import quieten
 from tests.support.patience import PATIENCE_S
 
@@ -40,7 +40,7 @@ async def settled() -> None:
 
 
 async def test_what_has_moved_is_committed_once() -> None:
-    commits, fake = Commits(), Committing()
+    commits, fake = OffsetCommitter(), Committing()
     for positions in ({"t/0": 5, "t/1": 7}, {"t/0": 5, "t/1": 7}, {"t/0": 6, "t/1": 7}):
         commits.mark(consumer(fake), positions)
         await settled()
@@ -50,7 +50,7 @@ async def test_what_has_moved_is_committed_once() -> None:
 
 
 async def test_a_failed_commit_is_counted_and_made_again() -> None:
-    commits, fake = Commits(), Committing(failures=1)
+    commits, fake = OffsetCommitter(), Committing(failures=1)
     for _ in range(2):
         commits.mark(consumer(fake), {"t/0": 5})
         await settled()
@@ -60,7 +60,7 @@ async def test_a_failed_commit_is_counted_and_made_again() -> None:
 
 
 async def test_a_commit_that_hangs_holds_up_nobody() -> None:
-    commits, fake = Commits(), Committing()
+    commits, fake = OffsetCommitter(), Committing()
     fake.open.clear()
     for next_ in range(5):
         commits.mark(consumer(fake), {"t/0": next_})
@@ -93,7 +93,7 @@ async def test_a_commit_that_was_given_up_and_fails_later_is_no_traceback(
 
     quieten()
     monkeypatch.setattr(module, "COMMIT_WITHIN", 0.0)
-    commits = Commits()
+    commits = OffsetCommitter()
     with structlog.testing.capture_logs() as lines:
         commits.mark(cast("Any", Shielding()), {"t/0": 5})
         await settled()

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from bridge import map_feed as module
-from bridge.link import Link
+from bridge.link import BridgeLink
 from bridge.map_feed import MapFeed
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader, MapRecord
@@ -35,7 +35,7 @@ class Wire:
         self.said: list[feed.Control] = []
         connection = SimpleNamespace(paused=False, send_binary=self._binary, send_text=self._text)
         self.connection = connection
-        self.link = Link(cast("Any", connection))
+        self.link = BridgeLink(cast("Any", connection))
 
     def _binary(self, data: bytes) -> None:
         name, next_, records = feed.decode_batch(data)

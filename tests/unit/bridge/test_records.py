@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge import records as module
-from bridge.records import Bad, Frames, Records
+from bridge.records import BadRecord, Frames, Records
 from diem.protocol import endpoints, feed, update
 
 V = 1_700_000_000_000
@@ -24,8 +24,8 @@ def valid(offset: int, name: str, version: int, *, gone: bool = False) -> Kafka:
     return Kafka(offset, name.encode(), update.encode(name, version, V, gone=gone))
 
 
-def taking(*records: Kafka, position: int = 0) -> tuple[Frames, Records, list[Bad]]:
-    bad: list[Bad] = []
+def taking(*records: Kafka, position: int = 0) -> tuple[Frames, Records, list[BadRecord]]:
+    bad: list[BadRecord] = []
     heart = Records(bad.append)
     next_ = max((record.offset for record in records), default=position - 1) + 1
     return heart.take(NAME, position, next_, iter(records)), heart, bad
@@ -118,7 +118,7 @@ def test_a_bad_value_is_answered_with_a_resync_of_its_endpoint_before_the_positi
     assert [feed.decode(text) for text in frames.resyncs] == [feed.Resync(("/a",))]
     assert [change.endpoint for change in decoded(frames)] == [b"/b", b"/c"]
     assert feed.decode_batch(frames.batches[-1]).next == 3
-    assert bad == [Bad(NAME, 1, key, value)]
+    assert bad == [BadRecord(NAME, 1, key, value)]
     assert heart.counts.bad == 1
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.childlog import LINES_BURST, Voices
+from deploy.childlog import LINES_BURST, ProcessLogs
 from deploy.statedir import StateDir
 from deploy.terminal import Terminal
 from diem.process.clock import ManualClock
@@ -15,7 +15,7 @@ class World:
         self.clock.advance(1)
         self.log = self.state.log_of("data")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.voices = Voices(["data"], self.state, Terminal(), self.clock)
+        self.voices = ProcessLogs(["data"], self.state, Terminal(), self.clock)
 
     def say(self, event: str, level: str = "warning") -> None:
         with self.log.open("a") as file:

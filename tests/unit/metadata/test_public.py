@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from diem.links.gate import GateRules
-from diem.process.plan import Rate, ReadPlan
+from diem.process.plan import AddressRateLimiter, RateLimit
 from metadata.directory import Directory
 from metadata.locate import MAX_QUESTION, Answers
 from metadata.public import Public
@@ -18,15 +18,15 @@ PAGE = "http://localhost:8080"
 SITE = "https://site.test"
 
 
-def public(*, ready: bool = True, rate: Rate | None = None, **rules: Any) -> Public:
-    plan = rate or Rate(1000, 1000)
+def public(*, ready: bool = True, rate: RateLimit | None = None, **rules: Any) -> Public:
+    plan = rate or RateLimit(1000, 1000)
     directory = Directory([1])
     if ready:
         directory.take_map(a_map())
         directory.take_group(1, clone(1), 0, 0.0)
     gate = GateRules(origins=frozenset({SITE}), page_port=8080, **rules)
     answers = Answers(directory, Said(), random.Random(1))
-    return Public(answers, gate, ReadPlan(plan, plan), most=1000)
+    return Public(answers, gate, AddressRateLimiter(plan, plan), most=1000)
 
 
 async def ask(
@@ -131,7 +131,7 @@ async def test_without_an_origin_only_this_machine_may_ask() -> None:
 
 
 async def test_an_address_that_asks_too_often_is_told_to_wait() -> None:
-    app = public(rate=Rate(0.1, 2))
+    app = public(rate=RateLimit(0.1, 2))
     assert [(await ask(app)).status_code for _ in range(3)] == [200, 200, 429]
     answer = await ask(app, headers={"Origin": SITE})
     assert problem_of(answer) == (429, "rate")

@@ -13,7 +13,7 @@ from diem.protocol import messages
 from diem.protocol.messages import Unsubscribe
 from diem.protocol.update import encode
 from proxy import said
-from proxy.passenger import GRACE, Passenger
+from proxy.passenger import GRACE, PassthroughClient
 from proxy.requests import Request
 from proxy.standing import UpstreamLink
 from tests.unit.proxy.world import START, Timers, Transport, World, name_of
@@ -56,7 +56,7 @@ class Ride:
         self.lines: dict[str, FakeLine] = {}
         world = self.world = World().start()
         self.urls = {name: world.server_of(name).url for name in (A, A2, B)}
-        self.passenger = Passenger(
+        self.passenger = PassthroughClient(
             cast("EdgeConnection", self),
             accounts=self.accounts,
             router=world.router,

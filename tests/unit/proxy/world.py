@@ -21,7 +21,7 @@ from diem.protocol.update import encode
 from proxy import said
 from proxy.allowed import Allowed
 from proxy.frames import FrameRun, Splitter, frames_of
-from proxy.passthrough import Passthrough
+from proxy.passthrough import PassthroughProxy
 from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.shared import SharedProxy
@@ -94,7 +94,7 @@ class Surroundings(Protocol):
     def hub(self) -> Hub: ...
 
     @property
-    def shared(self) -> SharedProxy | Passthrough: ...
+    def shared(self) -> SharedProxy | PassthroughProxy: ...
 
 
 class Client:

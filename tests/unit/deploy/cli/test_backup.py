@@ -11,7 +11,7 @@ from services.data.access import records
 from services.data.access.keys import new_key
 from services.data.datasets import Point, build
 from services.data.store import MARK_FILE, Store
-from services.data.store.mark import Mark, MarkFile
+from services.data.store.mark import HighWaterMark, MarkFile
 
 Diem = Callable[..., int]
 
@@ -46,7 +46,7 @@ def test_the_store_of_the_state_directory_is_saved_and_put_back(
     assert diem("restore", "file") == 1
     assert "has 1 endpoints: say --replace" in capsys.readouterr().err
     # Versions that the store had when it was lost are beyond all clocks here.
-    MarkFile(tmp_path / ".diem" / MARK_FILE).write(Mark(store.id, 9, 10**15))
+    MarkFile(tmp_path / ".diem" / MARK_FILE).write(HighWaterMark(store.id, 9, 10**15))
     assert diem("restore", "file", "--replace") == 0
     assert f"with versions from {10**15 + 1}" in capsys.readouterr().out
     restored, content = read(url)

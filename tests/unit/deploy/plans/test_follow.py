@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from deploy.plans import follow
-from deploy.plans.follow import APPLYING, ROLLING_BACK, PlanFollower, PlanSuperseded, Way
+from deploy.plans.follow import APPLYING, ROLLING_BACK, Course, PlanFollower, PlanSuperseded
 from deploy.plans.service import MetadataUnavailable, PlanStatus
 from diem.process.clock import ManualClock
 from tests.unit.deploy.plans.scripted import service, status, steps
@@ -18,7 +18,7 @@ def going(state: str, phase: str, epoch: int, waiting_for: str | None = None) ->
     return status(state=state, phase=phase, epoch=epoch, moves=2, waiting_for=waiting_for)
 
 
-async def followed(way: Way, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[PlanStatus, list[str]]:
+async def followed(way: Course, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[PlanStatus, list[str]]:
     told: dict[str, str] = {}
 
     def tell(key: str, text: str) -> None:
@@ -85,6 +85,6 @@ async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> No
         (ROLLING_BACK, going("preparing", "prepare", 9)),
     ],
 )
-async def test_what_somebody_else_did_meanwhile_is_said(way: Way, seen: dict[str, Any]) -> None:
+async def test_what_somebody_else_did_meanwhile_is_said(way: Course, seen: dict[str, Any]) -> None:
     with pytest.raises(PlanSuperseded, match=f"p-1 is {seen['state'].replace('_', ' ')} at epoch {seen['epoch']}"):
         await followed(way, going(min(way.doing), "move", 5), seen)

@@ -10,7 +10,7 @@ import pytest
 from deploy.cli.options import EXIT_NOTHING
 from deploy.plans import commands
 from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.loop import Decision, Policy, Ran, decide, is_old, pause
+from deploy.plans.loop import CommandResult, Decision, Policy, decide, is_old, pause
 from tests.support.patience import PATIENCE_S
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
@@ -39,17 +39,17 @@ def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0) -> str:
 class Scripted:
     """Commands that end as a test says; those that are not mentioned end well, and say nothing."""
 
-    def __init__(self, **ends: Ran) -> None:
+    def __init__(self, **ends: CommandResult) -> None:
         self.ends = ends
         self.ran: list[str] = []
 
-    async def __call__(self, *arguments: str) -> Ran:
+    async def __call__(self, *arguments: str) -> CommandResult:
         self.ran.append(" ".join(arguments))
-        return self.ends.get(arguments[0], Ran(0, "", ""))
+        return self.ends.get(arguments[0], CommandResult(0, "", ""))
 
 
 async def test_plan_that_pays_is_applied() -> None:
-    run = Scripted(plan=Ran(0, "starting Spark\n" + planned(pays=True) + "\n", ""))
+    run = Scripted(plan=CommandResult(0, "starting Spark\n" + planned(pays=True) + "\n", ""))
     decision = await decide(run, POLICY)
     assert run.ran == [
         "pipeline run --window 1h",
@@ -63,21 +63,21 @@ async def test_plan_that_pays_is_applied() -> None:
 
 
 async def test_plan_that_does_not_pay_changes_nothing_and_says_why() -> None:
-    run = Scripted(plan=Ran(0, planned(pays=False), ""))
+    run = Scripted(plan=CommandResult(0, planned(pays=False), ""))
     decision = await decide(run, POLICY)
     assert len(run.ran) == 2
     assert decision.line().startswith("nothing: nothing better was found (S = 4")
 
 
 async def test_processes_of_one_name_are_told_with_the_decision() -> None:
-    decision = await decide(Scripted(plan=Ran(0, planned(pays=False, twins=1), "")), POLICY)
+    decision = await decide(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
     assert "1 name was had by two processes at once" in decision.line()
     assert decision.figures is not None
     assert decision.figures["twins"] == 1
 
 
 async def test_dry_run_submits_and_applies_nothing() -> None:
-    run = Scripted(plan=Ran(0, planned(pays=True), ""))
+    run = Scripted(plan=CommandResult(0, planned(pays=True), ""))
     decision = await decide(run, Policy([], None, [], dry_run=True))
     assert run.ran == ["plan --json --no-submit"]
     assert decision.what == "would apply"
@@ -85,7 +85,7 @@ async def test_dry_run_submits_and_applies_nothing() -> None:
 
 @pytest.mark.parametrize(("minutes", "what"), [(55, "applied"), (65, "nothing")])
 async def test_what_was_learnt_from_traffic_of_long_ago_is_not_applied(minutes: int, what: str) -> None:
-    run = Scripted(plan=Ran(0, planned(pays=True, minutes_ago=minutes), ""))
+    run = Scripted(plan=CommandResult(0, planned(pays=True, minutes_ago=minutes), ""))
     decision = await decide(run, POLICY)
     assert (decision.what, len(run.ran)) == (what, 3 if what == "applied" else 2)
     if what == "nothing":
@@ -101,14 +101,20 @@ def test_short_windows_may_be_as_old_as_recording_takes() -> None:
 @pytest.mark.parametrize(
     ("ends", "why"),
     [
-        ({"pipeline": Ran(1, "", "a warning\ndiem: the topic is away\n")}, "diem pipeline: the topic is away"),
-        ({"plan": Ran(70, "", "")}, "diem plan: exit 70"),
-        ({"plan": Ran(0, "hello", "")}, "diem plan: it gave no JSON"),
-        ({"plan": Ran(0, "", "")}, "diem plan: it gave no JSON"),
-        ({"plan": Ran(0, planned(pays=True), ""), "apply": Ran(1, "", "diem: it was overtaken")}, "it was overtaken"),
+        (
+            {"pipeline": CommandResult(1, "", "a warning\ndiem: the topic is away\n")},
+            "diem pipeline: the topic is away",
+        ),
+        ({"plan": CommandResult(70, "", "")}, "diem plan: exit 70"),
+        ({"plan": CommandResult(0, "hello", "")}, "diem plan: it gave no JSON"),
+        ({"plan": CommandResult(0, "", "")}, "diem plan: it gave no JSON"),
+        (
+            {"plan": CommandResult(0, planned(pays=True), ""), "apply": CommandResult(1, "", "diem: it was overtaken")},
+            "it was overtaken",
+        ),
     ],
 )
-async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, Ran], why: str) -> None:
+async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, CommandResult], why: str) -> None:
     decision = await decide(Scripted(**ends), POLICY)
     assert decision.what == "failed"
     assert decision.why.endswith(why)
@@ -116,7 +122,9 @@ async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, Ran], 
 
 @pytest.mark.parametrize("command", ["pipeline", "plan"])
 async def test_without_traffic_to_learn_from_nothing_is_done_and_nothing_has_failed(command: str) -> None:
-    run = Scripted(**{command: Ran(EXIT_NOTHING, "", "diem: from 10 to 11 no client was subscribed to anything\n")})
+    run = Scripted(
+        **{command: CommandResult(EXIT_NOTHING, "", "diem: from 10 to 11 no client was subscribed to anything\n")}
+    )
     decision = await decide(run, POLICY)
     assert decision == Decision("nothing", f"diem {command}: from 10 to 11 no client was subscribed to anything")
     assert not any(each.startswith("apply") for each in run.ran)
@@ -139,7 +147,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("program")
 async def test_command_is_run_to_its_end() -> None:
     run = Commands(asyncio.Event())
-    assert await run("import sys; print(1); sys.stderr.write('two'); sys.exit(3)") == Ran(3, "1\n", "two")
+    assert await run("import sys; print(1); sys.stderr.write('two'); sys.exit(3)") == CommandResult(3, "1\n", "two")
 
 
 @pytest.mark.usefixtures("program")

@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from deploy.plans.asked import PlanRequest
-from deploy.plans.learnt import Learnt, learn
-from deploy.plans.made import Made, NoServersFound, PlanInfeasible, homes_of, judged, make, partitions_of
+from deploy.plans.learnt import PlanningInput, learn
+from deploy.plans.made import MadePlan, NoServersFound, PlanInfeasible, homes_of, judged, make, partitions_of
 from deploy.plans.system import System
 from deploy.terminal import Terminal
 from deploy.topology import Mode, ProxyMode
@@ -31,12 +31,12 @@ def traffic(tmp_path: Path) -> Path:
     return recorded(tmp_path)
 
 
-def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> Made:
+def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> MadePlan:
     wanted = PlanRequest(traffic, window=600_000, **asked)
     return make(learnt(wanted), wanted, system, now)
 
 
-def learnt(asked: PlanRequest) -> Learnt:
+def learnt(asked: PlanRequest) -> PlanningInput:
     return learn(asked, Terminal(quiet=True))
 
 

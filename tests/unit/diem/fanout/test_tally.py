@@ -1,10 +1,10 @@
 """Counts by endpoint: each update once, with as many frames as there were sessions."""
 
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 
 
 def test_updates_and_frames_are_counted_apart() -> None:
-    tally = Tally()
+    tally = UpdateCounter()
     tally.take([b"/a", b"/b"])
     tally.deliver(b"/a", 3)
     tally.take([b"/a"])
@@ -13,7 +13,7 @@ def test_updates_and_frames_are_counted_apart() -> None:
 
 
 def test_what_is_taken_out_is_counted_no_more() -> None:
-    tally = Tally()
+    tally = UpdateCounter()
     tally.take([b"/a"])
     tally.deliver(b"/a", 1)
     done = tally.swap()

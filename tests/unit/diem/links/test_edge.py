@@ -13,7 +13,7 @@ from diem.links.acceptor import Listener
 from diem.links.edge import Edge, EdgeRules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
-from diem.links.heartbeat import PING_EVERY, Wheel
+from diem.links.heartbeat import PING_EVERY, TimerWheel
 from diem.process.limits import AddressLimits
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
@@ -27,7 +27,7 @@ HANDSHAKE = (
 
 def test_every_member_has_one_turn_and_one_look_in_each_round() -> None:
     turns: Counter[tuple[int, bool]] = Counter()
-    wheel: Wheel[int] = Wheel(lambda member, *, due: turns.update([(member, due)]))
+    wheel: TimerWheel[int] = TimerWheel(lambda member, *, due: turns.update([(member, due)]))
     slots = {member: wheel.add(member) for member in range(100)}
     for _ in range(PING_EVERY):
         wheel.tick()

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from diem.links import acceptor
-from diem.links.handover import Handover
+from diem.links.handover import AsgiFallback
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
@@ -31,7 +31,7 @@ async def listener(tmp_path: Path) -> AsyncIterator[InternalListener]:
         key=SharedKey.load(tmp_path / "key"),
         ready=lambda: None,
         status=dict,
-        handover=Handover(app, "/v1/things"),
+        handover=AsgiFallback(app, "/v1/things"),
     )
     await made.start()
     yield made

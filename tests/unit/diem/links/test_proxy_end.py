@@ -15,7 +15,7 @@ from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
 from diem.links.keeper import LinkMonitor
-from diem.links.proxy_end import PATH, ProxyEnd
+from diem.links.proxy_end import PATH, ProxyPort
 from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
 from diem.protocol.update import Change, encode
@@ -33,7 +33,7 @@ class Served:
         self.edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-proxy"))
         self.edge.ready = True
         self.edge.say_status(live=True, since="-")
-        self.end = ProxyEnd(self.edge)
+        self.end = ProxyPort(self.edge)
         self.listener = InternalListener(
             "127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, ends={PATH: self.end}
         )

@@ -1,30 +1,30 @@
 """The plan of anonymous readers: per address, with a bound on addresses."""
 
 from diem.process import plan
-from diem.process.plan import Rate, ReadPlan
+from diem.process.plan import AddressRateLimiter, RateLimit
 
 
 def test_an_address_has_its_burst_and_then_its_rate() -> None:
-    reading = ReadPlan(Rate(2, 3), Rate(1000, 1000))
+    reading = AddressRateLimiter(RateLimit(2, 3), RateLimit(1000, 1000))
     assert [reading.take("192.0.2.1", 0) > 0 for _ in range(4)] == [False, False, False, True]
     assert reading.take("192.0.2.2", 0) == 0
     assert reading.take("192.0.2.1", 0.5) == 0
 
 
 def test_a_network_of_ipv6_addresses_is_one_client() -> None:
-    reading = ReadPlan(Rate(1, 1), Rate(1000, 1000))
+    reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1000, 1000))
     assert reading.take("2001:db8::1", 0) == 0
     assert reading.take("2001:db8::2", 0) > 0
 
 
 def test_this_machine_has_a_rate_of_its_own() -> None:
-    reading = ReadPlan(Rate(1, 1), Rate(1000, 50))
+    reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1000, 50))
     assert [reading.take("127.0.0.5", 0) for _ in range(50)] == [0] * 50
     assert reading.take("127.0.0.5", 0) > 0
 
 
 def test_addresses_are_bounded_and_the_longest_silent_is_forgotten() -> None:
-    reading = ReadPlan(Rate(1, 1), Rate(1, 1))
+    reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1, 1))
     for number in range(plan.MAX_ADDRESSES + 10):
         reading.take(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0)
     assert len(reading) == plan.MAX_ADDRESSES

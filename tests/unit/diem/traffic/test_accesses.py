@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from diem.process.clock import ManualClock
 from diem.protocol.traffic import MAX_ACCESSED, MAX_EVENT_BYTES, Accessed, Type, decode
-from diem.traffic.accesses import Accesses
+from diem.traffic.accesses import AccessCounter
 
 START = 1_700_000_000_000
 LONGEST = Accessed("a" * 8, "p" * 32, f"/{'e' * 255}", 10**15, 10**15)
@@ -14,7 +14,7 @@ class World:
     def __init__(self, max_queued: int = 500) -> None:
         self.clock = ManualClock(wall_ms=START)
         self.counted: Sequence[Accessed] = ()
-        self.accesses = Accesses("data", self.clock.wall_ms, self.take, max_queued=max_queued)
+        self.accesses = AccessCounter("data", self.clock.wall_ms, self.take, max_queued=max_queued)
 
     def take(self) -> Sequence[Accessed]:
         taken, self.counted = self.counted, ()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.traffic import TrafficEvent, Type, decode
@@ -51,7 +51,7 @@ class World:
         self.clock = ManualClock(wall_ms=START + 1)
         self.sink = MemorySink()
         salt = SharedKey.create(directory / "traffic.salt")
-        self.recorder = Recorder("websocket-1", salt, self.clock.wall_ms, Tally(), **bounds)
+        self.recorder = Recorder("websocket-1", salt, self.clock.wall_ms, UpdateCounter(), **bounds)
         self.flusher = Flusher(self.recorder, self.sink, self.clock)
 
     def clients(self, count: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from diem.fanout.hub import Hub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
@@ -24,7 +24,7 @@ class World:
     def __init__(self, directory: Path, hub: Hub | None = None, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START)
         self.hub = hub or Hub()
-        self.hub.tally = Tally()
+        self.hub.tally = UpdateCounter()
         self.salt = SharedKey.create(directory / "traffic.salt")
         self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.tally, **bounds)
 

@@ -9,7 +9,7 @@ import pytest
 
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session
-from diem.fanout.tally import Tally
+from diem.fanout.tally import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
@@ -39,7 +39,7 @@ class World:
         directory.mkdir()
         self.clock = ManualClock(wall_ms=START)
         self.hub = Hub()
-        self.hub.tally = Tally()
+        self.hub.tally = UpdateCounter()
         self.sequence = 0
         self.open: dict[str, int] = {}
         salt = SharedKey.create(directory / "traffic.salt")

@@ -6,9 +6,9 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import Head, PartitionMap, Phase
-from metadata.plans.driver import Driver
-from metadata.plans.library import Library
-from metadata.plans.moves import Moves
+from metadata.plans.driver import MigrationDriver
+from metadata.plans.library import PlanStore
+from metadata.plans.moves import PlanService
 from metadata.plans.steps import MapStep
 
 NOBODY = KafkaOptions("nobody:1")
@@ -28,7 +28,7 @@ class Read(MapReader):
         return self.last
 
 
-class Written(Driver):
+class Written(MigrationDriver):
     """A driver whose steps all get to the topic, where they are read only when the test says so."""
 
     async def write(self, expected: Head, step: MapStep) -> bool:
@@ -42,8 +42,8 @@ class Service:
     def __init__(self, directory: Path) -> None:
         self.reader, self.clock = Read(), ManualClock(wall_ms=START_MS)
         self.driver = Written(NOBODY, self.reader, self.clock, 30.0)
-        self.library = Library(directory)
-        self.moves = Moves(NOBODY, self.driver, self.library)
+        self.library = PlanStore(directory)
+        self.moves = PlanService(NOBODY, self.driver, self.library)
 
     def read(self, epoch: int, phase: Phase, plan: str) -> None:
         self.reader.last = PartitionMap(Head(4, epoch, phase, plan))

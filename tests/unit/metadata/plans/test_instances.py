@@ -10,9 +10,9 @@ from diem.kafka.map_reader import MapReader
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import HEAD_KEY, HOT, Head, MapBuilder, PartitionMap, Phase, encode_head
 from metadata.plans import library, moves
-from metadata.plans.driver import Driver
-from metadata.plans.library import Library
-from metadata.plans.moves import Moves, PlanConflict, PlanNotFound
+from metadata.plans.driver import MigrationDriver
+from metadata.plans.library import PlanStore
+from metadata.plans.moves import PlanConflict, PlanNotFound, PlanService
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK, MapStep, moving, proceed
 from tests.unit.metadata.plans.scripted import NOBODY
@@ -61,7 +61,7 @@ class Behind(MapReader):
         self._at = min(self._at + count, len(self._written.log))
 
 
-class Doubtful(Driver):
+class Doubtful(MigrationDriver):
     """A driver whose steps fail at times, before they are in the topic or after."""
 
     def __init__(self, topic: Topic, reader: MapReader, chance: random.Random) -> None:
@@ -87,11 +87,11 @@ class World:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.topic, self.library = Topic(), Library(directory)
+        self.topic, self.library = Topic(), PlanStore(directory)
         readers = [Behind(self.topic) for _ in range(2)]
         drivers = [Doubtful(self.topic, reader, self.chance) for reader in readers]
         self.instances = [
-            (reader, driver, Moves(NOBODY, driver, Library(directory)))
+            (reader, driver, PlanService(NOBODY, driver, PlanStore(directory)))
             for reader, driver in zip(readers, drivers, strict=True)
         ]
         self.plans: dict[str, Plan] = {}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from metadata.plans import library
-from metadata.plans.library import Brief, Library, PlanNotStored, brief_of
+from metadata.plans.library import PlanNotStored, PlanStore, PlanSummary, brief_of
 from metadata.plans.plan import Plan, decode, encode
 
 
@@ -13,16 +13,16 @@ def plan(number: int) -> Plan:
 
 
 def test_plans_and_what_they_replaced_outlive_the_process(tmp_path: Path) -> None:
-    Library(tmp_path / "new").put(plan(1))
-    Library(tmp_path / "new").put_before(plan(1).id, {"/a": 3})
-    again = Library(tmp_path / "new")
+    PlanStore(tmp_path / "new").put(plan(1))
+    PlanStore(tmp_path / "new").put_before(plan(1).id, {"/a": 3})
+    again = PlanStore(tmp_path / "new")
     assert (again.names(), again.get(plan(1).id), again.before(plan(1).id)) == ([plan(1).id], plan(1), {"/a": 3})
 
 
 def test_of_too_many_the_first_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "KEPT", 3)
     monkeypatch.setattr(library, "BEGUN", 1)
-    kept = Library(tmp_path)
+    kept = PlanStore(tmp_path)
     for number in range(5):
         kept.put(plan(number))
         kept.put_before(plan(number).id, {})
@@ -36,7 +36,7 @@ def test_the_plans_that_were_begun_last_are_kept_whoever_forgets(
     """An instance that has not read yet that a plan is applied spares none by its name."""
     monkeypatch.setattr(library, "KEPT", 4)
     monkeypatch.setattr(library, "BEGUN", 2)
-    kept = Library(tmp_path)
+    kept = PlanStore(tmp_path)
     for number in range(4):
         kept.put(plan(number))
     for number in (0, 1, 2):
@@ -48,17 +48,17 @@ def test_the_plans_that_were_begun_last_are_kept_whoever_forgets(
 
 def test_a_name_is_no_path(tmp_path: Path) -> None:
     (tmp_path / "secret.plan").write_text("x")
-    assert Library(tmp_path / "plans").get("../secret") is None
+    assert PlanStore(tmp_path / "plans").get("../secret") is None
 
 
 def test_a_directory_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanNotStored, match="cannot be kept"):
-        Library(tmp_path / "file").put(plan(1))
+        PlanStore(tmp_path / "file").put(plan(1))
 
 
 def test_what_a_status_needs_is_read_without_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Library(tmp_path)
+    kept = PlanStore(tmp_path)
     kept.put(plan(1))
     kept.put_before(plan(1).id, {"/a": 3, "/b": 4})
 
@@ -66,16 +66,16 @@ def test_what_a_status_needs_is_read_without_the_plan(tmp_path: Path, monkeypatc
         raise AssertionError("a whole plan was read")
 
     monkeypatch.setattr(library, "decode", whole)
-    brief = Brief(epoch=1, created=plan(1).created, partitions=4, endpoints=1, moves=2)
-    assert Library(tmp_path).briefs() == {plan(1).id: brief}
-    assert Library(tmp_path).brief(plan(1).id) == brief
+    brief = PlanSummary(epoch=1, created=plan(1).created, partitions=4, endpoints=1, moves=2)
+    assert PlanStore(tmp_path).briefs() == {plan(1).id: brief}
+    assert PlanStore(tmp_path).brief(plan(1).id) == brief
 
 
 @pytest.mark.parametrize("left", [None, b"", b"{}", b"[1]"])
 def test_without_a_brief_the_plan_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | None
 ) -> None:
-    kept = Library(tmp_path)
+    kept = PlanStore(tmp_path)
     kept.put(plan(1))
     kept.put_before(plan(1).id, {"/a": 3})
     brief, beside = kept.brief(plan(1).id), tmp_path / f"{plan(1).id}.brief"
@@ -94,11 +94,11 @@ def test_without_a_brief_the_plan_is_read_once(
 def test_a_brief_that_was_overtaken_while_it_was_made_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, name = Library(tmp_path), plan(1).id
+    kept, name = PlanStore(tmp_path), plan(1).id
     kept.put(plan(1))
     (tmp_path / f"{name}.brief").unlink()
 
-    def overtaken(made: Plan, before: dict[str, int] | None) -> Brief:
+    def overtaken(made: Plan, before: dict[str, int] | None) -> PlanSummary:
         found = brief_of(made, before)
         if before is None:
             (tmp_path / f"{name}.before").write_bytes(b'{"/a":3}')
@@ -112,7 +112,7 @@ def test_a_brief_that_was_overtaken_while_it_was_made_does_not_count(
 
 
 def test_a_brief_of_another_content_does_not_count(tmp_path: Path) -> None:
-    kept, another = Library(tmp_path), Plan(epoch=1, partitions=4, homes={"/a": 1, "/b": 2})
+    kept, another = PlanStore(tmp_path), Plan(epoch=1, partitions=4, homes={"/a": 1, "/b": 2})
     kept.put(plan(1))
     (tmp_path / f"{another.id}.plan").write_bytes(encode(another))
     (tmp_path / f"{plan(1).id}.brief").rename(tmp_path / f"{another.id}.brief")
@@ -124,6 +124,6 @@ def test_a_brief_of_another_content_does_not_count(tmp_path: Path) -> None:
 def test_two_that_write_the_same_plan_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     large = Plan(epoch=1, partitions=4, homes={f"/e/{number}": 1 for number in range(2000)})
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: Library(tmp_path).put(large), range(32)))
-    assert Library(tmp_path).get(large.id) == large
+        list(threads.map(lambda _: PlanStore(tmp_path).put(large), range(32)))
+    assert PlanStore(tmp_path).get(large.id) == large
     assert not list(tmp_path.glob(".*"))

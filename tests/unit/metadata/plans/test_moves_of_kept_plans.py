@@ -8,7 +8,7 @@ import pytest
 
 from diem.protocol.partition_map import Phase
 from metadata.plans import library, moves
-from metadata.plans.library import Library
+from metadata.plans.library import PlanStore
 from metadata.plans.plan import Plan
 from metadata.plans.steps import BACK
 from tests.unit.metadata.plans.scripted import Service
@@ -20,13 +20,13 @@ def plan(number: int, epoch: int = 3) -> Plan:
 
 async def test_a_plan_that_cannot_be_read_any_more_hides_no_other(tmp_path: Path) -> None:
     for number in (1, 2):
-        Library(tmp_path).put(plan(number))
+        PlanStore(tmp_path).put(plan(number))
     (tmp_path / f"{plan(1).id}.plan").write_bytes(b"")
     assert [status["id"] for status in await Service(tmp_path).moves.all()] == [plan(2).id]
 
 
 async def test_a_plan_that_another_instance_forgets_meanwhile_hides_no_other(tmp_path: Path) -> None:
-    Library(tmp_path).put(plan(1))
+    PlanStore(tmp_path).put(plan(1))
     (tmp_path / "p-gone.plan").symlink_to(tmp_path / "nowhere")
     assert [status["id"] for status in await Service(tmp_path).moves.all()] == [plan(1).id]
 
@@ -35,7 +35,7 @@ def test_a_plan_that_is_submitted_after_the_clock_was_set_back_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "KEPT", 2)
-    kept = Library(tmp_path)
+    kept = PlanStore(tmp_path)
     for number in (1, 2):
         kept.put(plan(number))
         os.utime(tmp_path / f"{plan(number).id}.plan", (2e9 + number, 2e9 + number))

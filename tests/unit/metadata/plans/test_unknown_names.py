@@ -9,8 +9,8 @@ from diem.process.clock import ManualClock
 from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack
 from diem.protocol.partitions import partition_of
 from metadata.plans import moves
-from metadata.plans.library import Library
-from metadata.plans.moves import Moves
+from metadata.plans.library import PlanStore
+from metadata.plans.moves import PlanService
 from metadata.plans.plan import Plan
 from metadata.plans.steps import MapStep
 from tests.unit.metadata.plans.scripted import NOBODY, Read, Written
@@ -56,7 +56,7 @@ async def test_a_plan_takes_entries_of_unknown_names_back(tmp_path: Path, monkey
     driver = Kept(reader)
     reader.last = PartitionMap(Head(4, 7), {OLD: Entry((partition_of(OLD, 4) + 1) % 4)})
     acknowledged(reader, 5, OLD)
-    service = Moves(NOBODY, driver, Library(tmp_path))
+    service = PlanService(NOBODY, driver, PlanStore(tmp_path))
     plan = Plan(epoch=7, partitions=4, homes={"/a": (partition_of(b"/a", 4) + 1) % 4}, created="2026-01-02T03:04:05Z")
     await service.submit(plan)
     await service.apply(plan.id)

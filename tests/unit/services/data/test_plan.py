@@ -7,7 +7,7 @@ import pytest
 from diem.protocol.update import GONE
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
-from services.data.store.plan import Accepted, Basis, IdempotencyKey, Remembered, Write, WritePlan, plan
+from services.data.store.plan import Accepted, Basis, IdempotencyKey, IdempotentReply, Write, WritePlan, plan
 from services.data.store.state import EndpointHead
 
 NOW = 1_700_000_000_000
@@ -22,7 +22,7 @@ class Fake:
 
     def __init__(self, max_endpoints: int = 100) -> None:
         self.heads: dict[str, EndpointHead] = {}
-        self.remembered: dict[str, Remembered] = {}
+        self.remembered: dict[str, IdempotentReply] = {}
         self.sequence = 0
         self.now_ms = NOW
         self._max = max_endpoints

@@ -17,7 +17,7 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, retention
 from services.data.store.plan import Write, WritePlan
-from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, StoredVersion, Upkeep
+from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, RetentionTask, StoredVersion
 from services.data.store.state import EndpointHead
 from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
@@ -212,7 +212,7 @@ def test_retention_takes_over_what_was_counted_at_the_start() -> None:
 def test_versions_whose_commit_was_not_answered_are_counted_too() -> None:
     retention = Retention(HistoryLimits(versions=3), {"/a": 2 + OVERDUE - 1})
     lost = EndpointHead("/a", 7, 7, 0, 0, "MW", "PT1H", "", "", b"")
-    Upkeep(HistoryLimits(versions=3), 10, retention).committed(WritePlan(7, 7), [], [lost])
+    RetentionTask(HistoryLimits(versions=3), 10, retention).committed(WritePlan(7, 7), [], [lost])
     assert retention.due() == ["/a"]
 
 

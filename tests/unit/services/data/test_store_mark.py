@@ -11,7 +11,7 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
 from services.data.store.backup import backup
-from services.data.store.mark import Mark, MarkFile, MarkKeeper
+from services.data.store.mark import HighWaterMark, MarkFile, RollbackGuard
 from services.data.store.restore import restore
 from services.data.store.state import StoreIndex
 from tests.support.databases import Databases
@@ -51,7 +51,7 @@ async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
     # The way out: what is there becomes a new store, beyond all versions that were.
     await backup(url, tmp_path / "file", 0)
     known = MarkFile(mark).read()
-    assert known == Mark(store.id, 2, newest.version)
+    assert known == HighWaterMark(store.id, 2, newest.version)
     await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
     async with (store := await Store.open(url, mark=mark)).serving():
         assert store.failure is None
@@ -93,18 +93,18 @@ async def test_another_file_with_the_name_is_noticed_by_a_store_that_does_nothin
 def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
     file = MarkFile(tmp_path / "mark")
     assert file.read() is None
-    file.write(Mark("id", 7, 9))
-    assert file.read() == Mark("id", 7, 9)
+    file.write(HighWaterMark("id", 7, 9))
+    assert file.read() == HighWaterMark("id", 7, 9)
     for damage in (b"", b"[]", b'{"store":"id"}', b'{"store":"id","sequence":"x","version":1}', b"\xff"):
         (tmp_path / "mark").write_bytes(damage)
         assert file.read() is None
-    MarkFile(tmp_path / "no" / "directory").write(Mark("id", 7, 9))
+    MarkFile(tmp_path / "no" / "directory").write(HighWaterMark("id", 7, 9))
 
 
 def test_a_mark_that_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
     state = StoreIndex()
-    keeper = MarkKeeper(MarkFile(tmp_path / "later" / "mark"), "id", state)
+    keeper = RollbackGuard(MarkFile(tmp_path / "later" / "mark"), "id", state)
     keeper.write()
     (tmp_path / "later").mkdir()
     keeper.write()
-    assert MarkFile(tmp_path / "later" / "mark").read() == Mark("id", 0, 0)
+    assert MarkFile(tmp_path / "later" / "mark").read() == HighWaterMark("id", 0, 0)

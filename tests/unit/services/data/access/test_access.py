@@ -19,7 +19,7 @@ from services.data.access.ledger import MAX_BATCH, UsageLedger
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import day_of
 from services.data.access.records import KEEP_DAYS, Units
-from services.data.access.verdict import QuotaRequest, Reason
+from services.data.access.verdict import QuotaReason, QuotaRequest
 from services.data.api import Api, ApiOptions
 from services.data.api.keys import keys_app
 from services.data.errors import StoreUnavailable
@@ -74,7 +74,7 @@ class World:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", headers=headers)
 
-    async def ask(self, key: str, times: int, asked: QuotaRequest = DATA) -> Counter[Reason]:
+    async def ask(self, key: str, times: int, asked: QuotaRequest = DATA) -> Counter[QuotaReason]:
         found = await asyncio.gather(*(self.access.admit(key, asked) for _ in range(times)))
         return Counter(verdict.reason for verdict in found)
 
@@ -120,22 +120,22 @@ async def test_the_day_is_over_when_its_requests_are(world: World) -> None:
 
 async def test_exactly_the_quota_is_admitted_of_many_at_once(world: World) -> None:
     key = await world.key("tiny")
-    assert await world.ask(key, 50) == {Reason.ADMITTED: 7, Reason.DAY: 43}
+    assert await world.ask(key, 50) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 43}
 
 
 async def test_an_orderly_restart_loses_no_request_of_the_day_and_a_kill_gives_none(world: World) -> None:
     key = await world.key()
-    admitted = (await world.ask(key, 30))[Reason.ADMITTED]
+    admitted = (await world.ask(key, 30))[QuotaReason.ADMITTED]
     await world.end()
     await world.begin()
     world.clock.advance(120)
     assert (await world.access.standing(world.access.all_keys()[0]))[0] == admitted == 30
-    admitted += (await world.ask(key, 30))[Reason.ADMITTED]
+    admitted += (await world.ask(key, 30))[QuotaReason.ADMITTED]
     await world.end(killed=True)
     await world.begin()
     for _ in range(6):
         world.clock.advance(120)
-        admitted += (await world.ask(key, 60))[Reason.ADMITTED]
+        admitted += (await world.ask(key, 60))[QuotaReason.ADMITTED]
     assert 200 - 3 * 4 <= admitted <= 200
 
 
@@ -177,7 +177,7 @@ async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(world: World
         assert (await http.get("/v1/endpoints")).status_code == 401
     await world.end()
     await world.begin()
-    assert (await world.ask(key, 1)) == {Reason.UNKNOWN: 1}
+    assert (await world.ask(key, 1)) == {QuotaReason.UNKNOWN: 1}
     assert [found.revoked_ms for found in world.access.all_keys()] == [NOON]
 
 
@@ -195,7 +195,7 @@ async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, mon
     await asyncio.wait_for(begun.wait(), PATIENCE_S)
     await world.access.revoke(key[5:13])
     go.set()
-    assert await waiting == {Reason.UNKNOWN: 3}
+    assert await waiting == {QuotaReason.UNKNOWN: 3}
 
 
 async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
@@ -210,7 +210,7 @@ async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
         patch.setattr(world.store, "transact", full)
         with pytest.raises(StoreUnavailable):
             await world.access.revoke(key[5:13])
-    assert await world.ask(key, 1) == {Reason.UNKNOWN: 1}
+    assert await world.ask(key, 1) == {QuotaReason.UNKNOWN: 1}
 
 
 async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
@@ -227,8 +227,8 @@ async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
             answer = await http.get("/v1/endpoints")
         assert problem(answer) == (503, "store_unavailable")
         assert answer.headers["retry-after"] == "2"
-        assert await world.ask(unlimited, 5) == {Reason.ADMITTED: 5}
-    assert await world.ask(limited, 10) == {Reason.ADMITTED: 7, Reason.DAY: 3}
+        assert await world.ask(unlimited, 5) == {QuotaReason.ADMITTED: 5}
+    assert await world.ask(limited, 10) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 3}
     await world.end()
     await world.begin()
     used = {key.plan: (await world.access.standing(key))[0] for key in world.access.all_keys()}
@@ -322,7 +322,7 @@ async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> 
         assert made.status_code == 201
         assert made.headers["cache-control"] == "no-store"
         text = made.json()["key"]
-        assert await world.ask(text, 1) == {Reason.ADMITTED: 1}
+        assert await world.ask(text, 1) == {QuotaReason.ADMITTED: 1}
         listed = await http.get("/v1/keys")
         assert text.rpartition("_")[2] not in listed.text
         created = "2023-11-14T12:00:00.000Z"
@@ -346,11 +346,11 @@ async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> 
 async def test_reservations_of_many_keys_share_commits(world: World) -> None:
     keys = [await world.key() for _ in range(20)]
     before = world.access.ledger.commits
-    assert sum([(await found)[Reason.ADMITTED] for found in [world.ask(key, 1) for key in keys]]) == 20
+    assert sum([(await found)[QuotaReason.ADMITTED] for found in [world.ask(key, 1) for key in keys]]) == 20
     spent = world.access.ledger.commits
     world.clock.advance(86_400)
     found = await asyncio.gather(*(world.ask(key, 1) for key in keys))
-    assert sum(each[Reason.ADMITTED] for each in found) == 20
+    assert sum(each[QuotaReason.ADMITTED] for each in found) == 20
     assert (spent - before, world.access.ledger.commits - spent) == (20, 1)
 
 
@@ -368,11 +368,11 @@ async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_key
 
 async def test_a_clock_that_was_ahead_gives_no_request_twice(world: World) -> None:
     key = await world.key("tiny")
-    assert (await world.ask(key, 5))[Reason.ADMITTED] == 5
+    assert (await world.ask(key, 5))[QuotaReason.ADMITTED] == 5
     world.clock.advance(40 * 86_400)
     await world.ask(key, 1)
     world.clock.step_wall(-40 * 86_400)
-    assert await world.ask(key, 5) == {Reason.ADMITTED: 2, Reason.DAY: 3}
+    assert await world.ask(key, 5) == {QuotaReason.ADMITTED: 2, QuotaReason.DAY: 3}
 
 
 async def test_the_counts_of_a_key_are_kept_for_a_number_of_days(world: World, databases: Databases) -> None:
@@ -430,7 +430,7 @@ async def test_a_key_is_told_what_it_has_used_and_what_it_has_left(world: World)
         }
         assert told.headers["ratelimit"] == '"day";r=3;t=43200'
         assert told.headers["cache-control"] == "no-store"
-        assert await world.ask(key, 9) == {Reason.ADMITTED: 3, Reason.DAY: 6}
+        assert await world.ask(key, 9) == {QuotaReason.ADMITTED: 3, QuotaReason.DAY: 6}
         assert (await http.get("/v1/usage")).json()["limits"][0]["remaining"] == 0
     await world.end()
     await world.begin()
@@ -487,7 +487,7 @@ async def test_any_interleaving_of_keys_and_failing_commits_stays_within_every_q
     admitted = Counter[tuple[str, int]]()
 
     async def ask(text: str) -> None:
-        if (await world.access.admit(text, DATA)).reason is Reason.ADMITTED:
+        if (await world.access.admit(text, DATA)).reason is QuotaReason.ADMITTED:
             admitted[text, day_of(world.clock.wall_ms())] += 1
 
     for _ in range(3):

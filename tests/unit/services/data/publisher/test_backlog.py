@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change
-from services.data.publisher.backlog import Backlog, Lane
+from services.data.publisher.backlog import Backlog, PartitionQueue
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2
@@ -147,7 +147,7 @@ def test_what_is_due_is_bounded_by_the_endpoints_however_long_the_log_is_away() 
 
 @given(st.permutations(NAMES))
 def test_the_longest_due_is_sent_first(order: list[bytes]) -> None:
-    lane = Lane()
+    lane = PartitionQueue()
     for sequence, name in enumerate(order, start=1):
         lane.owe(name, sequence)
     assert lane.take(3) + lane.take(3) == order

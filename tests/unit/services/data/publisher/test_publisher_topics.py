@@ -11,7 +11,7 @@ from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog
-from services.data.publisher.progress import Progress
+from services.data.publisher.progress import PublisherState
 
 OPTIONS = KafkaOptions("k:9092")
 
@@ -43,6 +43,6 @@ async def test_topics_that_are_made_again_have_room_for_the_map_that_is_followed
 
     for each in (connected, describe, ensure, begin_map):
         monkeypatch.setattr(topics, each.__name__, each)
-    before = Progress("c/old/old", "c/old", Backlog(16, 0, map_), repeat=False, stranger=False)
+    before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), repeat=False, stranger=False)
     found = await topics.find(replace(OPTIONS, partitions=12), (), before)
     assert (found.partitions, found.map) == (16, map_)

@@ -3,13 +3,13 @@
 import asyncio
 import time
 
+from bridge.feed_endpoint import FeedEndpoint
 from bridge.member import Membership
 from bridge.records import BadLog, Records
-from bridge.serving import FeedEndpoint
 from bridge.settings import Settings
-from bridge.shared import BridgeState, GroupState
-from bridge.telling import BridgeStatus
-from bridge.watch import TopicWatcher
+from bridge.state import BridgeState, GroupState
+from bridge.status import BridgeStatus
+from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalListener

@@ -8,13 +8,13 @@ import structlog
 from aiokafka.errors import OffsetOutOfRangeError
 
 from bridge.consumer import FAULTS, consuming
+from bridge.consumer_loop import ConsumerLoop
 from bridge.link import BridgeLink
 from bridge.map_feed import MapFeed
 from bridge.owners_feed import OwnersFeed
 from bridge.positions import Positions
-from bridge.reading import ConsumerLoop
-from bridge.shared import BridgeState
-from bridge.told import StreamState
+from bridge.state import BridgeState
+from bridge.stream_state import StreamState
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close

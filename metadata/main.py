@@ -9,9 +9,9 @@ import structlog
 
 from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
+from diem.links.asgi_fallback import AsgiFallback
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.gate import Gate, gate_rules
-from diem.links.handover import AsgiFallback
 from diem.links.http import HttpServer, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -19,16 +19,16 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
-from diem.process.plan import AddressRateLimiter, RateLimit
+from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.loads import Loads
 from metadata.locate import Answers
 from metadata.partitions import Partitions
 from metadata.plans.api import PREFIX, plans_app
-from metadata.plans.driver import MigrationDriver
-from metadata.plans.library import PlanStore
-from metadata.plans.moves import PlanService
+from metadata.plans.migration_driver import MigrationDriver
+from metadata.plans.plan_service import PlanService
+from metadata.plans.plan_store import PlanStore
 from metadata.public import Public
 from metadata.report import MetadataReport
 from metadata.settings import Settings

@@ -18,7 +18,7 @@ from diem.links.gate import GateRules
 from diem.links.problems import problem, title
 from diem.process.limits import NAMES_A_MESSAGE
 from diem.process.listeners import is_loopback, origin_allowed
-from diem.process.plan import AddressRateLimiter
+from diem.process.rate_limit import AddressRateLimiter
 from diem.protocol.codes import ErrorCode
 from metadata import locate
 from metadata.locate import Answers, InvalidRequest

@@ -13,7 +13,7 @@ from diem.process.lifecycle import Lifecycle
 from metadata.assignments import Assignments
 from metadata.directory import Directory
 from metadata.partitions import Partitions
-from metadata.plans.driver import MigrationDriver
+from metadata.plans.migration_driver import MigrationDriver
 from metadata.public import Public
 from metadata.watching import Watching
 

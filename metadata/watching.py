@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from diem.links.gate import Gate
-from diem.links.heartbeat import TimerWheel
+from diem.links.timer_wheel import TimerWheel
 from diem.protocol.codes import Close
 from metadata.locate import Answers
 from metadata.watch import Watcher

@@ -25,8 +25,8 @@ from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.settings import Settings
 from proxy.shared import SharedProxy
-from proxy.standing import Dialler, UpstreamPool
-from proxy.watch import SnapshotClient
+from proxy.snapshot_client import SnapshotClient
+from proxy.upstream_pool import Dialler, UpstreamPool
 
 LOOK_EVERY = 1.0
 SEND_BUFFER = 64 * 1024

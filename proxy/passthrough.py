@@ -4,19 +4,19 @@ from collections import Counter
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
-from diem.links.heartbeat import TimerWheel
+from diem.links.timer_wheel import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
-from proxy import said
+from proxy import upstream_messages
 from proxy.checks import refusal
-from proxy.follower import Later
-from proxy.passenger import PassthroughClient
+from proxy.passthrough_client import PassthroughClient
+from proxy.relocation import Later
 from proxy.requests import MAX_PENDING, Request
 from proxy.routing import Router
-from proxy.standing import ClientUpstreamLink, Dialler, UpstreamLink
-from proxy.telling import too_many
+from proxy.status_messages import too_many
 from proxy.upstream import Receiver
+from proxy.upstream_pool import ClientUpstreamLink, Dialler, UpstreamLink
 
 
 class PassthroughProxy:
@@ -135,7 +135,7 @@ class PassthroughProxy:
     def updates(self, url: str, data: bytes, frames: int) -> None:
         """Nothing was subscribed."""
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Nothing: clients' lines hear it, too."""
 
     def lost(self, url: str) -> None:

@@ -12,12 +12,12 @@ from diem.process.clock import Clock
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
 from diem.protocol.versions import iso
-from proxy.follower import Relocator
 from proxy.passthrough import PassthroughProxy
+from proxy.relocation import Relocator
 from proxy.routing import Router
 from proxy.shared import SharedProxy
-from proxy.standing import UpstreamPool
-from proxy.watch import SnapshotClient
+from proxy.snapshot_client import SnapshotClient
+from proxy.upstream_pool import UpstreamPool
 
 NOBODY_FOR: Final = 10.0
 """Seconds without any server after which clients are sent away: another proxy may reach some."""

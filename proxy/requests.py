@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from diem.protocol import messages
 from diem.protocol.messages import Refusal
-from proxy.follower import Handle, Later
+from proxy.relocation import Handle, Later
 
 if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection

@@ -10,13 +10,13 @@ from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import messages
-from proxy import said
+from proxy import upstream_messages
 from proxy.checks import refusal
-from proxy.follower import Later, Relocator, Servers
 from proxy.relay import Relay
+from proxy.relocation import Later, Relocator, Servers
 from proxy.requests import MAX_PENDING, Request, Requests
 from proxy.routing import Router
-from proxy.telling import say_status, too_many
+from proxy.status_messages import say_status, too_many
 
 
 class SharedProxy:
@@ -170,9 +170,9 @@ class SharedProxy:
         """One batch."""
         self._hub.updates(data, frames)
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Whatever else a server says."""
-        if isinstance(message, said.UpstreamResync):
+        if isinstance(message, upstream_messages.UpstreamResync):
             self._requests.resync(message.endpoints)
             self._hub.resync([name.encode() for name in message.endpoints])
         else:
@@ -183,18 +183,18 @@ class SharedProxy:
         self.follower.lost(url)
 
 
-def follow_up(follower: Relocator, url: str, message: said.Said) -> None:
+def follow_up(follower: Relocator, url: str, message: upstream_messages.Said) -> None:
     """What a server's message means for what is followed."""
     match message:
-        case said.UpstreamSubscribed():
+        case upstream_messages.UpstreamSubscribed():
             follower.subscribed(url, message.id, message.versions)
             if message.elsewhere:
                 follower.refused(url, message.id, message.elsewhere)
-        case said.UpstreamStatus():
+        case upstream_messages.UpstreamStatus():
             follower.status(url, message.endpoints, live=message.live)
-        case said.Moved():
+        case upstream_messages.Moved():
             follower.moved(url, message.endpoints, message.owner)
-        case said.Failed():
+        case upstream_messages.Failed():
             follower.failed(url, message.id)
         case _:
             pass

@@ -10,7 +10,7 @@ from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import ClientConnection
 from diem.protocol import messages
 from diem.protocol.codes import Close
-from proxy import said
+from proxy import upstream_messages
 from proxy.frames import SHORT, START, BadFrame, ControlFrame, FrameRun, Splitter, short_run
 
 MAX_HEAD: Final = 16 * 1024
@@ -37,7 +37,7 @@ class Receiver(Protocol):
         """
         ...
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Another message."""
         ...
 
@@ -78,13 +78,13 @@ class Upstream(ClientConnection):
     def subscribe(self, known: Mapping[str, int | None]) -> int:
         """Ask for endpoints; returns the request's id."""
         self._ids += 1
-        self.send_text(said.subscribe(self._ids, known))
+        self.send_text(upstream_messages.subscribe(self._ids, known))
         return self._ids
 
     def unsubscribe(self, names: list[str]) -> int:
         """Ask for no more of these; returns the request's id."""
         self._ids += 1
-        self.send_text(said.unsubscribe(self._ids, names))
+        self.send_text(upstream_messages.unsubscribe(self._ids, names))
         return self._ids
 
     def data_received(self, data: bytes) -> None:
@@ -113,11 +113,11 @@ class Upstream(ClientConnection):
                 elif isinstance(piece, ControlFrame):
                     super().data_received(piece.frame)
                 else:
-                    self._receiver.heard(self.url, said.parse(piece.payload))
+                    self._receiver.heard(self.url, upstream_messages.parse(piece.payload))
                 if not self.is_open:
                     return
             self._straight = not self._splitter.tail
-        except (BadFrame, said.BadMessage) as error:
+        except (BadFrame, upstream_messages.BadMessage) as error:
             self._refuse(error)
 
     def _refuse(self, error: DiemError) -> None:

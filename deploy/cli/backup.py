@@ -54,8 +54,8 @@ def restore_command(
     log.configure("error", "console")
 
     async def work() -> None:
-        from services.data.store.mark import MARK_FILE, MarkFile  # noqa: PLC0415
         from services.data.store.restore import restore  # noqa: PLC0415
+        from services.data.store.rollback_guard import MARK_FILE, MarkFile  # noqa: PLC0415
 
         mark = MarkFile(StateDir(state_dir).path / MARK_FILE).read()
         restored = await restore(

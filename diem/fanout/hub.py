@@ -9,7 +9,7 @@ from diem.fanout.ownership import Ownership, Reconciler
 from diem.fanout.registry import Registry
 from diem.fanout.session import DeliveryStats, Session
 from diem.fanout.state import FeedState
-from diem.fanout.tally import UpdateCounter
+from diem.fanout.update_counter import UpdateCounter
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch

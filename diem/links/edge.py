@@ -11,7 +11,7 @@ from diem.fanout.hub import Hub
 from diem.fanout.session import ClientTrace, Session
 from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
-from diem.links.heartbeat import TimerWheel
+from diem.links.timer_wheel import TimerWheel
 from diem.protocol import messages
 from diem.protocol.codes import Close
 

@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.errors import DiemError
 from diem.links.dialer import ClientConnection, dial
-from diem.links.keeper import LOOK_EVERY, LinkMonitor
+from diem.links.link_monitor import LOOK_EVERY, LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol import feed

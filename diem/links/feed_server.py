@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.links.internal import InternalConnection
-from diem.links.keeper import LinkMonitor
+from diem.links.link_monitor import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 

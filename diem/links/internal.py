@@ -19,7 +19,7 @@ from diem.protocol import feed
 
 if TYPE_CHECKING:
     # Who has one needs the HTTP server behind it; the others do without.
-    from diem.links.handover import AsgiFallback
+    from diem.links.asgi_fallback import AsgiFallback
 
 HEAD_END: Final = b"\r\n\r\n"
 MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from diem.fanout.tally import UpdateCounter
+from diem.fanout.update_counter import UpdateCounter
 from diem.links.edge import Edge
 from diem.process import metrics
 from diem.process.auth import SharedKey

@@ -14,9 +14,9 @@ from diem.errors import DiemError
 from diem.kafka.errors import KafkaUnavailable
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
-from metadata.plans.library import PlanNotStored
-from metadata.plans.moves import PlanConflict, PlanNotFound, PlanService
 from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
+from metadata.plans.plan_service import PlanConflict, PlanNotFound, PlanService
+from metadata.plans.plan_store import PlanNotStored
 
 PREFIX: Final = "/v1/plans"
 Handler = Callable[[Request], Awaitable[Response]]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.protocol import feed
 from diem.protocol.codes import Close
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from diem.links import edge_samples
 from diem.links.feed_reader import FeedReader
-from diem.links.proxy_end import ProxyPort
+from diem.links.proxy_port import ProxyPort
 from diem.process import metrics
 from diem.process.metrics import Sample
 from services.websocket.server import WebSocketServer

@@ -14,8 +14,8 @@ from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.gate import Gate, gate_rules
 from diem.links.internal import InternalListener
-from diem.links.proxy_end import PATH as PROXY_PATH
-from diem.links.proxy_end import ProxyPort
+from diem.links.proxy_port import PATH as PROXY_PATH
+from diem.links.proxy_port import ProxyPort
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock

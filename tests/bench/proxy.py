@@ -19,7 +19,7 @@ from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
-from proxy.watch import SUBPROTOCOL
+from proxy.snapshot_client import SUBPROTOCOL
 from tests.bench import native, phases
 from tests.bench.drain import Lost, draining, pin, probing
 from tests.bench.figures import Goal, figure, goal

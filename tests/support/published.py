@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT

@@ -10,7 +10,7 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey

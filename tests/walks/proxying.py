@@ -19,14 +19,14 @@ from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate
 from diem.links.internal import InternalConnection
-from diem.links.keeper import LinkMonitor
-from diem.links.proxy_end import ProxyPort
+from diem.links.link_monitor import LinkMonitor
+from diem.links.proxy_port import ProxyPort
 from diem.process.clock import ManualClock
 from diem.protocol import feed
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, Phase, encode_entry, encode_head
 from diem.protocol.update import UPDATE, Change, encode
-from proxy import said
+from proxy import upstream_messages
 from proxy.allowed import Allowed
 from proxy.frames import FrameRun, Splitter
 from proxy.passthrough import PassthroughProxy
@@ -110,12 +110,12 @@ class Link:
 
     def subscribe(self, known: Mapping[str, int | None]) -> int:
         self._ids += 1
-        self.requests.append(said.subscribe(self._ids, known))
+        self.requests.append(upstream_messages.subscribe(self._ids, known))
         return self._ids
 
     def unsubscribe(self, names: list[str]) -> int:
         self._ids += 1
-        self.requests.append(said.unsubscribe(self._ids, names))
+        self.requests.append(upstream_messages.unsubscribe(self._ids, names))
         return self._ids
 
     def answer(self) -> None:
@@ -178,8 +178,8 @@ class Line:
             if isinstance(piece, FrameRun):
                 self._receiver.updates(self.url, piece.data, piece.frames)
                 continue
-            message = said.parse(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
-            if isinstance(message, said.UpstreamResync):
+            message = upstream_messages.parse(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
+            if isinstance(message, upstream_messages.UpstreamResync):
                 self._resync(self, list(message.endpoints))
             self._receiver.heard(self.url, message)
 

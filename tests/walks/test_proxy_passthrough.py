@@ -10,9 +10,9 @@ from diem.fanout.hub import Hub
 from diem.fanout.session import Session
 from proxy.frames import frames_of
 from proxy.passthrough import PassthroughProxy
-from proxy.standing import Dialler
-from proxy.standing import UpstreamLink as RealLine
 from proxy.upstream import Receiver
+from proxy.upstream_pool import Dialler
+from proxy.upstream_pool import UpstreamLink as RealLine
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks
 

@@ -20,18 +20,18 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, Re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from metadata.plans.steps import begin, proceed, reverse
-from services.data.publisher import lanes, topics
 from services.data.publisher import publisher as module
+from services.data.publisher import senders, topics
 from services.data.publisher.log import Place
-from services.data.publisher.progress import PublisherState
 from services.data.publisher.publisher import Publisher
+from services.data.publisher.state import PublisherState
 from services.data.publisher.topics import Topics
 from services.data.store.tables import Cursor
 from tests.support.virtual_time import run_virtual
@@ -407,7 +407,7 @@ def _wired(broker: Broker) -> Iterator[None]:
     Reader.broker = broker
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topics, "find", find)
-        patch.setattr(lanes, "MAX_RECORDS", 1)
+        patch.setattr(senders, "MAX_RECORDS", 1)
         patch.setattr(module, "open_log", lambda _options, _lanes: _open_log(broker))
         patch.setattr(module, "MapReader", Reader)
         yield

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diem.links.problems import problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
-from diem.process.plan import AddressRateLimiter
+from diem.process.rate_limit import AddressRateLimiter
 from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.quota import fields

@@ -20,8 +20,8 @@ from diem.process.metrics import Sample
 from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog
 from services.data.publisher.log import open_log
-from services.data.publisher.progress import LogReplaced, PublisherState
-from services.data.publisher.publication import CHECK_EVERY_S, PublishedStore, PublisherSession, names
+from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, names
+from services.data.publisher.state import LogReplaced, PublisherState
 from services.data.store.tables import Cursor
 
 RETRY_BASE_S: Final = 0.2

@@ -12,7 +12,7 @@ from diem.kafka.map_writer import begin_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.protocol.partition_map import HOT, PartitionMap
-from services.data.publisher.progress import PublisherState
+from services.data.publisher.state import PublisherState
 
 
 class Topics(NamedTuple):

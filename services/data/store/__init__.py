@@ -1,16 +1,16 @@
 """The store: every endpoint's latest dataset with its version, and the order of changes that the feed is made of.
 
-Reading order: ``store`` (what the rest of the service calls), ``writer`` (queue and group commit), ``plan`` (what a
-write does, pure), ``transaction`` (its SQL), ``reads``, ``state`` and ``cache``, ``retention``; ``database`` with
-``sqlite`` and ``postgres``, ``tables`` and ``migrate``; ``backup``, ``restore`` and ``mark``, which notices a rollback.
+Reading order: ``store`` (what the rest of the service calls), ``writer`` (queue and group commit), ``write_plan``
+(what a write does, pure), ``transaction`` (its SQL), ``reader``, ``index`` and ``cache``, ``retention``; ``database``
+with ``sqlite`` and ``postgres``, ``tables`` and ``migrate``; ``backup``, ``restore`` and ``rollback_guard``.
 """
 
 from services.data.store.cache import Stored
-from services.data.store.mark import MARK_FILE
-from services.data.store.plan import Accepted, IdempotencyKey
+from services.data.store.index import EndpointHead
 from services.data.store.retention import HistoryLimits, StoredVersion
-from services.data.store.state import EndpointHead
+from services.data.store.rollback_guard import MARK_FILE
 from services.data.store.store import Store, StoreLimits
+from services.data.store.write_plan import Accepted, IdempotencyKey
 from services.data.store.writer import WriterLimits
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.data.store.plan import WritePlan
-from services.data.store.state import EndpointHead
+from services.data.store.index import EndpointHead
 from services.data.store.tables import HISTORY, REQUESTS
+from services.data.store.write_plan import WritePlan
 
 SLACK: Final = 8
 """Old versions beyond its number that an endpoint may have for a while: so many share one look for the oldest."""

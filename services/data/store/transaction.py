@@ -7,9 +7,9 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import StoreReplaced
-from services.data.store.plan import Basis, IdempotentReply, Write, WritePlan, plan
-from services.data.store.state import EndpointHead
+from services.data.store.index import EndpointHead
 from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
+from services.data.store.write_plan import Basis, IdempotentReply, Write, WritePlan, plan
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.

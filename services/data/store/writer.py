@@ -12,10 +12,10 @@ from diem.process.clock import Clock
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
-from services.data.store.plan import Accepted, Write, WritePlan
+from services.data.store.index import StoreIndex
 from services.data.store.retention import HistoryLimits, Retention, RetentionTask
-from services.data.store.state import StoreIndex
 from services.data.store.tables import Cursor, keep_cursor
+from services.data.store.write_plan import Accepted, Write, WritePlan
 
 MAX_GROUP: Final = 400
 """Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from bridge import fetched, positions, reading, session
+from bridge import consumer_loop, fetched, positions, session
 from bridge.consumer import assign, consuming
 from bridge.fetched import FetchedBatches
 from deploy.kafka.cluster import LocalCluster
@@ -286,7 +286,7 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
             raise error
         return await fetched.poll(consumer, seconds)
 
-    monkeypatch.setattr(reading, "poll", poll)
+    monkeypatch.setattr(consumer_loop, "poll", poll)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader:
@@ -310,7 +310,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
             return []
         return await fetched.poll(consumer, seconds)
 
-    monkeypatch.setattr(reading, "poll", poll)
+    monkeypatch.setattr(consumer_loop, "poll", poll)
     monkeypatch.setattr(positions, "STALLED_AFTER", 4.0)
     opened: list[AIOKafkaConsumer] = []
 
@@ -318,7 +318,7 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
         opened.append(consumer)
         assign(consumer, next_)
 
-    monkeypatch.setattr(reading, "assign", assigning)
+    monkeypatch.setattr(consumer_loop, "assign", assigning)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader, stalls() as stalled:

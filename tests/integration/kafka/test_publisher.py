@@ -28,7 +28,7 @@ from diem.protocol.partition_map import (
 )
 from diem.protocol.partitions import partition_of
 from diem.protocol.update import MARK_KEY, encode
-from services.data.publisher import Publisher, publication
+from services.data.publisher import Publisher, session
 from services.data.publisher import publisher as publisher_module
 from tests.support.patience import PATIENCE_S
 from tests.support.published import START, MemoryStore, everything, places, publishing, until
@@ -75,7 +75,7 @@ async def test_everything_reaches_its_partition_and_changes_follow(kafka_options
 async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "MARK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "MARK_EVERY_S", 0.2)
     store = MemoryStore()
     consumer = AIOKafkaConsumer(**kafka_options.client_arguments(), auto_offset_reset="earliest")
     async with publishing(store, kafka_options) as publisher:
@@ -104,7 +104,7 @@ async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slo
     async with publishing(store, kafka_options):
         await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
     store.put("/e/7")
-    monkeypatch.setattr(publication, "START_SPREAD_S", 6.0)
+    monkeypatch.setattr(session, "START_SPREAD_S", 6.0)
     async with publishing(store, kafka_options) as second:
         await until(lambda: second.lag == 0)
         assert second.status()["published"] <= 20, "what the log has is not sent again in a burst"
@@ -115,7 +115,7 @@ async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slo
 async def test_a_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
     async with publishing(store, kafka_options) as publisher:
@@ -130,7 +130,7 @@ async def test_a_topic_that_was_recreated_gets_everything_at_once(
 async def test_a_late_record_of_somebody_else_does_not_stay_the_last_one(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "CHECK_EVERY_S", 0.5)
+    monkeypatch.setattr(session, "CHECK_EVERY_S", 0.5)
     store = MemoryStore()
     store.put("/e/1", "/e/2", "/e/1")
     async with publishing(store, kafka_options) as publisher:
@@ -187,7 +187,7 @@ async def test_a_topic_that_is_altered_to_lose_updates_gets_none_until_it_is_put
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CHECK_EVERY_S", "LOOK_EVERY_S"):
-        monkeypatch.setattr(publication, name, 0.2)
+        monkeypatch.setattr(session, name, 0.2)
     monkeypatch.setattr(publisher_module, "CHECK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
@@ -244,8 +244,8 @@ async def test_without_kafka_it_waits_and_says_so() -> None:
 async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_them(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
-    monkeypatch.setattr(publication, "START_SPREAD_S", 1.0)
+    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "START_SPREAD_S", 1.0)
     options = replace(kafka_options, partitions=None)
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
@@ -389,7 +389,7 @@ async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_t
 async def test_a_map_that_was_deleted_is_made_again_as_it_was(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put("/a")
     async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
@@ -416,7 +416,7 @@ async def test_a_map_that_was_deleted_is_made_again_as_it_was(
 async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put("/hot", "/cold")
     with structlog.testing.capture_logs() as said:

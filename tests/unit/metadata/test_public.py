@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from diem.links.gate import GateRules
-from diem.process.plan import AddressRateLimiter, RateLimit
+from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.directory import Directory
 from metadata.locate import MAX_QUESTION, Answers
 from metadata.public import Public

@@ -11,11 +11,11 @@ from websockets.utils import accept_key
 
 from diem.links.dialer import ClientConnection
 from diem.process.auth import SharedKey
-from proxy import said
-from proxy import standing as line_module
+from proxy import upstream_messages
+from proxy import upstream_pool as line_module
 from proxy.frames import BadFrame
-from proxy.standing import MAX_DIALLING, Dialler, UpstreamLink
 from proxy.upstream import Upstream
+from proxy.upstream_pool import MAX_DIALLING, Dialler, UpstreamLink
 from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -37,7 +37,7 @@ class Nobody:
     def updates(self, url: str, data: bytes, frames: int) -> None:
         raise BadFrame("an update without a version")
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         self.seen.append("heard")
 
     def lost(self, url: str) -> None:

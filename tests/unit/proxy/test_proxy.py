@@ -10,8 +10,8 @@ from diem.links.gate import Gate
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
-from proxy.standing import UpstreamPool
-from proxy.watch import SnapshotClient
+from proxy.snapshot_client import SnapshotClient
+from proxy.upstream_pool import UpstreamPool
 from tests.unit.proxy.world import PARTITIONS, Client, World, name_of
 
 MOVED = name_of(0)

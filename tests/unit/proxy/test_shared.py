@@ -5,7 +5,7 @@ import pytest
 from diem.fanout.frames import text_frame
 from diem.protocol import messages
 from diem.protocol.update import encode
-from proxy.follower import MAX_HOPS, MAX_NAMES
+from proxy.relocation import MAX_HOPS, MAX_NAMES
 from proxy.requests import MAX_PENDING
 from tests.unit.proxy.world import START, Client, Server, World, name_of
 

@@ -18,7 +18,7 @@ from diem.protocol.messages import Refusal, Subscribe, Unsubscribe
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.partitions import partition_of
 from diem.protocol.update import encode
-from proxy import said
+from proxy import upstream_messages
 from proxy.allowed import Allowed
 from proxy.frames import FrameRun, Splitter, frames_of
 from proxy.passthrough import PassthroughProxy
@@ -232,7 +232,7 @@ class Server:
                 assert len(list(frames_of(piece.data))) == piece.frames
                 self.world.shared.updates(self.url, piece.data, piece.frames)
             else:
-                self.world.shared.heard(self.url, said.parse(piece.payload))  # type: ignore[union-attr]
+                self.world.shared.heard(self.url, upstream_messages.parse(piece.payload))  # type: ignore[union-attr]
 
 
 class World:

@@ -11,7 +11,7 @@ from services.data.access import records
 from services.data.access.keys import new_key
 from services.data.datasets import Point, build
 from services.data.store import MARK_FILE, Store
-from services.data.store.mark import HighWaterMark, MarkFile
+from services.data.store.rollback_guard import HighWaterMark, MarkFile
 
 Diem = Callable[..., int]
 

@@ -13,7 +13,7 @@ from diem.links.acceptor import Listener
 from diem.links.edge import Edge, EdgeRules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
-from diem.links.heartbeat import PING_EVERY, TimerWheel
+from diem.links.timer_wheel import PING_EVERY, TimerWheel
 from diem.process.limits import AddressLimits
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 
 from diem.fanout.hub import Hub
 from diem.fanout.session import Session
-from diem.fanout.tally import UpdateCounter
+from diem.fanout.update_counter import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch

@@ -6,9 +6,9 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import Head, PartitionMap, Phase
-from metadata.plans.driver import MigrationDriver
-from metadata.plans.library import PlanStore
-from metadata.plans.moves import PlanService
+from metadata.plans.migration_driver import MigrationDriver
+from metadata.plans.plan_service import PlanService
+from metadata.plans.plan_store import PlanStore
 from metadata.plans.steps import MapStep
 
 NOBODY = KafkaOptions("nobody:1")

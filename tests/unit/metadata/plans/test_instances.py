@@ -9,11 +9,11 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import HEAD_KEY, HOT, Head, MapBuilder, PartitionMap, Phase, encode_head
-from metadata.plans import library, moves
-from metadata.plans.driver import MigrationDriver
-from metadata.plans.library import PlanStore
-from metadata.plans.moves import PlanConflict, PlanNotFound, PlanService
+from metadata.plans import plan_service, plan_store
+from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan
+from metadata.plans.plan_service import PlanConflict, PlanNotFound, PlanService
+from metadata.plans.plan_store import PlanStore
 from metadata.plans.steps import BACK, MapStep, moving, proceed
 from tests.unit.metadata.plans.scripted import NOBODY
 
@@ -142,9 +142,9 @@ async def test_no_plan_is_lost_whatever_fails_and_whoever_is_behind(
     async def grow(*_: object) -> None:
         """There are as many partitions as anybody wants."""
 
-    monkeypatch.setattr(moves, "grow", grow)
-    monkeypatch.setattr(library, "KEPT", 5)
-    monkeypatch.setattr(library, "BEGUN", 3)
+    monkeypatch.setattr(plan_service, "grow", grow)
+    monkeypatch.setattr(plan_store, "KEPT", 5)
+    monkeypatch.setattr(plan_store, "BEGUN", 3)
     world = World(tmp_path, seed)
     refused = applied = 0
     for _ in range(120):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from diem.protocol.partition_map import Phase
-from metadata.plans import library, moves
-from metadata.plans.library import PlanStore
+from metadata.plans import plan_service, plan_store
 from metadata.plans.plan import Plan
+from metadata.plans.plan_store import PlanStore
 from metadata.plans.steps import BACK
 from tests.unit.metadata.plans.scripted import Service
 
@@ -34,7 +34,7 @@ async def test_a_plan_that_another_instance_forgets_meanwhile_hides_no_other(tmp
 def test_a_plan_that_is_submitted_after_the_clock_was_set_back_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "KEPT", 2)
+    monkeypatch.setattr(plan_store, "KEPT", 2)
     kept = PlanStore(tmp_path)
     for number in (1, 2):
         kept.put(plan(number))
@@ -48,8 +48,8 @@ def test_a_plan_that_is_submitted_after_the_clock_was_set_back_is_kept(
 async def test_what_a_rollback_needs_is_kept_however_many_plans_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, taken: str
 ) -> None:
-    monkeypatch.setattr(library, "KEPT", 4)
-    monkeypatch.setattr(library, "BEGUN", 1)
+    monkeypatch.setattr(plan_store, "KEPT", 4)
+    monkeypatch.setattr(plan_store, "BEGUN", 1)
     service = Service(tmp_path)
     for number in (1, 2):
         service.library.put(plan(number))
@@ -66,15 +66,15 @@ async def test_what_a_rollback_needs_is_kept_however_many_plans_follow(
 async def test_a_plan_that_is_just_being_begun_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "KEPT", 2)
-    monkeypatch.setattr(library, "BEGUN", 1)
+    monkeypatch.setattr(plan_store, "KEPT", 2)
+    monkeypatch.setattr(plan_store, "BEGUN", 1)
     service, growing, grown = Service(tmp_path), asyncio.Event(), asyncio.Event()
 
     async def grow(*_: object) -> None:
         growing.set()
         await grown.wait()
 
-    monkeypatch.setattr(moves, "grow", grow)
+    monkeypatch.setattr(plan_service, "grow", grow)
     service.library.put(plan(1))
     service.read(3, Phase.STABLE, "")
     begun = asyncio.create_task(service.moves.apply(plan(1).id))

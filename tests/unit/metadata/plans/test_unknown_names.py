@@ -8,10 +8,10 @@ from diem.kafka.map_reader import MapRecord
 from diem.process.clock import ManualClock
 from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack
 from diem.protocol.partitions import partition_of
-from metadata.plans import moves
-from metadata.plans.library import PlanStore
-from metadata.plans.moves import PlanService
+from metadata.plans import plan_service
 from metadata.plans.plan import Plan
+from metadata.plans.plan_service import PlanService
+from metadata.plans.plan_store import PlanStore
 from metadata.plans.steps import MapStep
 from tests.unit.metadata.plans.scripted import NOBODY, Read, Written
 
@@ -51,7 +51,7 @@ async def test_a_plan_takes_entries_of_unknown_names_back(tmp_path: Path, monkey
     async def grow(*_: object) -> None:
         """There are enough partitions."""
 
-    monkeypatch.setattr(moves, "grow", grow)
+    monkeypatch.setattr(plan_service, "grow", grow)
     reader = Read()
     driver = Kept(reader)
     reader.last = PartitionMap(Head(4, 7), {OLD: Entry((partition_of(OLD, 4) + 1) % 4)})

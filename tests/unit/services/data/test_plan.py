@@ -7,8 +7,8 @@ import pytest
 from diem.protocol.update import GONE
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
-from services.data.store.plan import Accepted, Basis, IdempotencyKey, IdempotentReply, Write, WritePlan, plan
-from services.data.store.state import EndpointHead
+from services.data.store.index import EndpointHead
+from services.data.store.write_plan import Accepted, Basis, IdempotencyKey, IdempotentReply, Write, WritePlan, plan
 
 NOW = 1_700_000_000_000
 

@@ -16,9 +16,9 @@ from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, retention
-from services.data.store.plan import Write, WritePlan
+from services.data.store.index import EndpointHead
 from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, RetentionTask, StoredVersion
-from services.data.store.state import EndpointHead
+from services.data.store.write_plan import Write, WritePlan
 from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
 from tests.unit.services.data.conftest import Rest

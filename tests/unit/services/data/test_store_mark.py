@@ -11,9 +11,9 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
 from services.data.store.backup import backup
-from services.data.store.mark import HighWaterMark, MarkFile, RollbackGuard
+from services.data.store.index import StoreIndex
 from services.data.store.restore import restore
-from services.data.store.state import StoreIndex
+from services.data.store.rollback_guard import HighWaterMark, MarkFile, RollbackGuard
 from tests.support.databases import Databases
 
 

@@ -1,6 +1,6 @@
 """The ledger of a partition: what is ours is expected, what is not is noticed once."""
 
-from services.data.publisher.lanes import OffsetTracker
+from services.data.publisher.senders import OffsetTracker
 
 
 def looked_at(ledger: OffsetTracker) -> bool:

@@ -11,7 +11,7 @@ from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from services.data.publisher import topics
 from services.data.publisher.backlog import Backlog
-from services.data.publisher.progress import PublisherState
+from services.data.publisher.state import PublisherState
 
 OPTIONS = KafkaOptions("k:9092")
 

@@ -9,10 +9,10 @@ import structlog
 
 from bridge.link import BridgeLink
 from bridge.session import FeedSession
-from bridge.shared import BridgeState
+from bridge.state import BridgeState
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
-from diem.links.keeper import LinkMonitor
+from diem.links.link_monitor import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.protocol import update
 from diem.protocol.update import Change
 

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from diem.links import acceptor
-from diem.links.handover import AsgiFallback
+from diem.links.asgi_fallback import AsgiFallback
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S

@@ -8,7 +8,7 @@ from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
-from proxy.watch import SUBPROTOCOL, SnapshotClient
+from proxy.snapshot_client import SUBPROTOCOL, SnapshotClient
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer
 from bridge.consumer import OffsetCommitter
 from bridge.member import Membership
 from bridge.records import Records
-from bridge.watch import TopicWatcher
+from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 

@@ -11,7 +11,7 @@ import structlog
 from websockets.exceptions import InvalidHandshake
 
 from diem.links.dialer import ClientConnection, dial
-from diem.links.keeper import LinkMonitor
+from diem.links.link_monitor import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode

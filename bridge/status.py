@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from bridge.serving import FeedEndpoint
+from bridge.feed_endpoint import FeedEndpoint
 from bridge.settings import Settings
-from bridge.shared import BridgeState, GroupState
+from bridge.state import BridgeState, GroupState
 from diem import __version__
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle

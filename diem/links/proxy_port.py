@@ -8,7 +8,7 @@ from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge import Edge
 from diem.links.internal import InternalConnection
-from diem.links.keeper import LinkMonitor
+from diem.links.link_monitor import LinkMonitor
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.messages import MessageError

@@ -1,4 +1,4 @@
-from bridge.watch import TopicWatcher
+from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
 

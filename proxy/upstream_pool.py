@@ -11,10 +11,10 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import dial
-from diem.links.keeper import LinkMonitor
+from diem.links.link_monitor import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
-from proxy import said
+from proxy import upstream_messages
 from proxy.upstream import ClientUpstream, Receiver, Upstream
 
 RETRY_BASE: Final = 0.1
@@ -223,7 +223,7 @@ class UpstreamPool:
         """Pass on."""
         self.receiver.updates(url, data, frames)
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Pass on."""
         self.receiver.heard(url, message)
 

@@ -1,6 +1,6 @@
 """Counts by endpoint: each update once, with as many frames as there were sessions."""
 
-from diem.fanout.tally import UpdateCounter
+from diem.fanout.update_counter import UpdateCounter
 
 
 def test_updates_and_frames_are_counted_apart() -> None:

@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer
 from bridge.consumer import assign, bounds, name_of, partition_of
 from bridge.fetched import FetchedBatches, ask_who_leads, poll, wake
 from bridge.link import BridgeLink
-from bridge.shared import BridgeState
-from bridge.told import StreamState
+from bridge.state import BridgeState
+from bridge.stream_state import StreamState
 from diem.protocol import feed
 
 LOOK_EVERY: Final = 1.0

@@ -12,10 +12,10 @@ from diem.process.clock import ManualClock
 from diem.protocol import messages
 from diem.protocol.messages import Unsubscribe
 from diem.protocol.update import encode
-from proxy import said
-from proxy.passenger import GRACE, PassthroughClient
+from proxy import upstream_messages
+from proxy.passthrough_client import GRACE, PassthroughClient
 from proxy.requests import Request
-from proxy.standing import UpstreamLink
+from proxy.upstream_pool import UpstreamLink
 from tests.unit.proxy.world import START, Timers, Transport, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
@@ -93,7 +93,7 @@ class Ride:
         self.passenger.lost(self.urls[name])
 
     def hears(self, name: str, payload: bytes) -> None:
-        self.passenger.heard(self.urls[name], said.parse(payload))
+        self.passenger.heard(self.urls[name], upstream_messages.parse(payload))
 
     @property
     def told(self) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from diem.protocol.versions import iso
-from metadata.plans.driver import MigrationDriver
-from metadata.plans.library import PlanStore, PlanSummary
+from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan
+from metadata.plans.plan_store import PlanStore, PlanSummary
 from metadata.plans.steps import BACK, MapStep, begin, moves, reverse
 
 WITHIN_S: Final = 10.0

@@ -14,8 +14,8 @@ from diem.fanout.hub import Hub
 from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
-from diem.links.keeper import LinkMonitor
-from diem.links.proxy_end import PATH, ProxyPort
+from diem.links.link_monitor import LinkMonitor
+from diem.links.proxy_port import PATH, ProxyPort
 from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
 from diem.protocol.update import Change, encode

@@ -6,7 +6,7 @@ import structlog
 
 from bridge.link import BridgeLink
 from bridge.positions import Positions
-from bridge.shared import BridgeState
+from bridge.state import BridgeState
 from diem.protocol import feed
 
 

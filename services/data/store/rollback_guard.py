@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import orjson
 import structlog
 
-from services.data.store.state import StoreIndex
+from services.data.store.index import StoreIndex
 
 MARK_FILE: Final = "store.mark"
 """Its name in the state directory."""

@@ -8,10 +8,10 @@ from diem.process.clock import Clock
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.store.cache import Cache, Stored
 from services.data.store.database import ERRORS, Database
-from services.data.store.plan import WritePlan
+from services.data.store.index import StoreIndex
 from services.data.store.retention import HistoryLimits, StoredVersion
-from services.data.store.state import StoreIndex
 from services.data.store.tables import ENDPOINTS, HISTORY
+from services.data.store.write_plan import WritePlan
 
 _READ: Final = select(ENDPOINTS.c.version, ENDPOINTS.c.changed_ms, ENDPOINTS.c.content, ENDPOINTS.c.kind)
 _VERSIONS: Final = [

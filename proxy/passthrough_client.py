@@ -8,15 +8,15 @@ from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import messages
-from proxy import said
-from proxy.follower import Later, Relocator
+from proxy import upstream_messages
 from proxy.frames import frames_of
+from proxy.relocation import Later, Relocator
 from proxy.requests import PendingUnsubscribes, Request, Requests
 from proxy.routing import Router
 from proxy.shared import follow_up
-from proxy.standing import UpstreamLink
-from proxy.telling import say_status
+from proxy.status_messages import say_status
 from proxy.upstream import Receiver
+from proxy.upstream_pool import UpstreamLink
 
 
 def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> None:
@@ -184,12 +184,12 @@ class PassthroughClient:
         else:
             self._session.send(data)
 
-    def heard(self, url: str, message: said.Said) -> None:
+    def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Whatever else a server says."""
         match message:
-            case said.Unsubscribed():
+            case upstream_messages.Unsubscribed():
                 self._leavings.confirmed(url, message.id)
-            case said.UpstreamResync():
+            case upstream_messages.UpstreamResync():
                 for name in message.endpoints:
                     if name in self._wanted:
                         self._accounts.offered += 1

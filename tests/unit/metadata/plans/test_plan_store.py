@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from metadata.plans import library
-from metadata.plans.library import PlanNotStored, PlanStore, PlanSummary, brief_of
+from metadata.plans import plan_store
 from metadata.plans.plan import Plan, decode, encode
+from metadata.plans.plan_store import PlanNotStored, PlanStore, PlanSummary, brief_of
 
 
 def plan(number: int) -> Plan:
@@ -20,8 +20,8 @@ def test_plans_and_what_they_replaced_outlive_the_process(tmp_path: Path) -> Non
 
 
 def test_of_too_many_the_first_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "KEPT", 3)
-    monkeypatch.setattr(library, "BEGUN", 1)
+    monkeypatch.setattr(plan_store, "KEPT", 3)
+    monkeypatch.setattr(plan_store, "BEGUN", 1)
     kept = PlanStore(tmp_path)
     for number in range(5):
         kept.put(plan(number))
@@ -34,8 +34,8 @@ def test_the_plans_that_were_begun_last_are_kept_whoever_forgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An instance that has not read yet that a plan is applied spares none by its name."""
-    monkeypatch.setattr(library, "KEPT", 4)
-    monkeypatch.setattr(library, "BEGUN", 2)
+    monkeypatch.setattr(plan_store, "KEPT", 4)
+    monkeypatch.setattr(plan_store, "BEGUN", 2)
     kept = PlanStore(tmp_path)
     for number in range(4):
         kept.put(plan(number))
@@ -65,7 +65,7 @@ def test_what_a_status_needs_is_read_without_the_plan(tmp_path: Path, monkeypatc
     def whole(_data: bytes) -> Plan:
         raise AssertionError("a whole plan was read")
 
-    monkeypatch.setattr(library, "decode", whole)
+    monkeypatch.setattr(plan_store, "decode", whole)
     brief = PlanSummary(epoch=1, created=plan(1).created, partitions=4, endpoints=1, moves=2)
     assert PlanStore(tmp_path).briefs() == {plan(1).id: brief}
     assert PlanStore(tmp_path).brief(plan(1).id) == brief
@@ -86,7 +86,7 @@ def test_without_a_brief_the_plan_is_read_once(
         read.append(data)
         return decode(data)
 
-    monkeypatch.setattr(library, "decode", counted)
+    monkeypatch.setattr(plan_store, "decode", counted)
     assert [kept.brief(plan(1).id), kept.brief(plan(1).id)] == [brief, brief]
     assert len(read) == 1
 
@@ -104,7 +104,7 @@ def test_a_brief_that_was_overtaken_while_it_was_made_does_not_count(
             (tmp_path / f"{name}.before").write_bytes(b'{"/a":3}')
         return found
 
-    monkeypatch.setattr(library, "brief_of", overtaken)
+    monkeypatch.setattr(plan_store, "brief_of", overtaken)
     first, then = kept.brief(name), kept.brief(name)
     assert first is not None
     assert then is not None

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from diem.fanout.changes import ChangeMap
+from diem.fanout.change_map import ChangeMap
 from diem.protocol.update import MARK, MARK_KEY
 from services.data.publisher.log import Log
-from services.data.publisher.progress import PublisherState
+from services.data.publisher.state import PublisherState
 
 
 class OffsetTracker:

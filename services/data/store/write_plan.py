@@ -17,7 +17,7 @@ from services.data.errors import (
     UnknownEndpoint,
     WrongUnit,
 )
-from services.data.store.state import EndpointHead
+from services.data.store.index import EndpointHead
 
 
 class Accepted(NamedTuple):

@@ -111,14 +111,22 @@ def test_whatever_is_asked_is_a_question_or_a_bad_one(body: Any) -> None:
 )
 def test_a_question_counts_as_what_it_holds(names: list[str]) -> None:
     data = orjson.dumps({"endpoints": names})
-    locate.read(data)
+    question = locate.read(data)
+    # What other threads of this process allocate meanwhile is counted, too: the thread of a worker that hears of tests.
+    least = min(traced_bytes(data) for _ in range(10))
+    assert least <= question.held <= 3 * least
+
+
+def traced_bytes(data: bytes) -> int:
+    """What a question holds, with everything that this process allocated while it was read."""
     tracemalloc.start()
     try:
         question = locate.read(data)
-        measured = tracemalloc.get_traced_memory()[0]
+        measured, _ = tracemalloc.get_traced_memory()
+        assert question.given
+        return measured
     finally:
         tracemalloc.stop()
-    assert measured <= question.held <= 3 * measured
 
 
 def test_many_names_that_are_no_endpoints_are_answered_in_short() -> None:

@@ -82,9 +82,9 @@ class Up:
                         waiting.remove(process)
                         ready(process.name)
                 self._follow_logs()
-                self._say_what_is_lacking(waiting)
                 if waiting and self._fault is not None:
                     raise self._fault
+                self._say_what_is_lacking(waiting)
                 if waiting and self._clock.monotonic() > deadline:
                     raise self._not_ready(waiting)
                 if waiting:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import orjson
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,8 @@ from services.websocket.server import WebSocketServer
 from tests.support.maps import changes_of
 from tests.walks import walk_settings
 
+pytestmark = pytest.mark.usefixtures("silent_log")
+
 START = 1_700_000_000_000
 ENDPOINTS = (b"/a", b"/b")
 PARTITIONS = 2
@@ -39,19 +40,6 @@ HOT_NAME = "diem.updates.hot/0"
 
 def name_of(place: int) -> str:
     return HOT_NAME if place == HOT else f"diem.updates/{place}"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _silent() -> Iterator[None]:
-    """Walks log as much as a year of operation; whoever repeats one prints what it needs."""
-    before = structlog.get_config()
-
-    def drop(*_: object) -> str:
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[drop])
-    yield
-    structlog.configure(**before)
 
 
 class Clock:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import orjson
 import pytest
-import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, RequestTimedOutError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +35,8 @@ from services.data.publisher.topics import Topics
 from services.data.store.tables import Cursor
 from tests.support.virtual_time import run_virtual
 from tests.walks import walk_settings
+
+pytestmark = pytest.mark.usefixtures("silent_log")
 
 START: Final = 1_700_000_000_000
 ENDPOINTS: Final = (b"/a", b"/b", b"/c")
@@ -431,18 +432,6 @@ STEPS: Final[Sequence[Step]] = (
     World.alter_while_away,
     *[World.put_right] * 2,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _silent() -> Iterator[None]:
-    before = structlog.get_config()
-
-    def drop(*_: object) -> str:
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[drop])
-    yield
-    structlog.configure(**before)
 
 
 async def _walk(walk: list[tuple[Step, int]]) -> None:

@@ -6,7 +6,7 @@
 import type { Dataset } from "./dataset.ts";
 import { parseDataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
-import type { Bounds, Store, Stored } from "./store.ts";
+import type { Bounds, Stored } from "./store.ts";
 import { Alarm } from "./timers.ts";
 
 export interface Entry {
@@ -31,7 +31,9 @@ const PATIENCE_MS = 1_000;
  * memory.
  */
 export class DataCache {
-  /** Resolves when what earlier visits left is there, or is not coming in time. Never rejects. */
+  /** Resolves when the store has answered, however late, or has failed. Never rejects. */
+  readonly loaded: Promise<void>;
+  /** The same, or a second later than the start: what a fetch waits for. */
   readonly ready: Promise<void>;
   readonly #env: Environment;
   readonly #bounds: CacheBounds;
@@ -53,10 +55,11 @@ export class DataCache {
     this.#bounds = bounds;
     this.#alarm = new Alarm(env);
     this.#owner = owner(env, apiKey);
+    this.loaded = this.#load().catch(() => undefined);
     this.ready = new Promise((resolve) => {
-      if (env.storage === null) return resolve();
+      if (!env.storage) return resolve();
       const patience = env.later(PATIENCE_MS, resolve);
-      void this.#load(env.storage).catch(() => undefined).then(() => {
+      void this.loaded.then(() => {
         env.cancel(patience);
         resolve();
       });
@@ -120,9 +123,9 @@ export class DataCache {
     this.#alarm.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
   }
 
-  async #load(storage: Store): Promise<void> {
-    const [stored, own] = await Promise.all([storage.load(), this.#owner]);
-    if (own === null || this.#cleared) return;
+  async #load(): Promise<void> {
+    const [stored, own] = await Promise.all([this.#env.storage?.load(), this.#owner]);
+    if (!stored || own === null || this.#cleared) return;
     this.#used = Math.max(this.#used, stored.at(-1)?.used ?? 0);
     for (const entry of stored) {
       const endpoint = entry.endpoint.slice(own.length);

@@ -87,7 +87,7 @@ interface ServerEntry {
 export function parseConfig(body: unknown, source: URL): Config {
   const { mode, rest, servers, metadata } = (body ?? {}) as Record<string, unknown>;
   if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
-    throw new DataError("the configuration names no servers");
+    throw new DataError("no servers configured");
   }
   const scheme = source.protocol === "https:" ? "wss:" : "ws:";
   const urls = addresses(servers, scheme, source, "/ws");

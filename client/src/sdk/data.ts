@@ -124,7 +124,7 @@ export class DataService {
       try {
         flight.departed(told(endpoint));
         const outcome = flight.landed(await this.#request(endpoint), told(endpoint));
-        if (outcome === "stale") throw new DataError("an older version than announced");
+        if (outcome === "stale") throw new DataError("older than announced");
         this.#failing(endpoint, null);
         if (outcome === "done") break;
         cache.doubt(endpoint);
@@ -157,7 +157,7 @@ export class DataService {
       const dataset = parseDataset(endpoint, body);
       entry = dataset && { dataset, etag };
     }
-    if (entry === null) throw new DataError("not the dataset that was asked for");
+    if (entry === null) throw new DataError("not the dataset asked for");
     if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
     const dataset = { ...entry.dataset, confirmed: true };
     cache.put(endpoint, { ...entry, dataset });

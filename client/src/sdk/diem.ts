@@ -112,7 +112,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
         return updates.stats.updateFrames;
       },
     },
-    watch: (endpoint, onData, onProblem) => watch(updates, data, endpoint, onData, onProblem),
+    watch: (endpoint, onData, onProblem) => watch(updates, data, cache.loaded, endpoint, onData, onProblem),
     close,
     clear: () => {
       cleared = true;
@@ -126,6 +126,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
 function watch(
   updates: UpdatesService,
   data: DataService,
+  loaded: Promise<void>,
   endpoint: string,
   onData: (dataset: Dataset) => void,
   onProblem?: (problem: DataError | Rejection) => void,
@@ -161,7 +162,7 @@ function watch(
     if (held) show(held);
   };
   restore();
-  void data.ready.then(restore);
+  void loaded.then(restore);
   void load();
   return () => {
     stopped = true;

@@ -325,6 +325,19 @@ test("offline start: a view that comes when the cache is read is shown it in the
   expect(view("/a").shown).toEqual([5]);
 });
 
+test("offline start: a store that takes longer than fetches wait for it is shown when it answers", async () => {
+  const later = await offline({ "/a": 5 });
+  diem.close();
+  const kept = (await later.storage?.load()) ?? [];
+  later.storage = { load: () => new Promise((resolve) => later.later(1_500, () => resolve(kept))), save: () => Promise.resolve() };
+  diem = createDiem({ environment: later });
+  const { shown } = view("/a");
+  await later.advance(1_400);
+  expect(shown).toEqual([]);
+  await later.advance(100);
+  expect(shown).toEqual([5]);
+});
+
 test("two tabs: the older one's data does not replace what the newer one kept", async () => {
   const later = await offline({ "/a": 5 });
   later.auto = () => ({ status: 200, body: body("/a", 6), headers: etag(6) });
@@ -411,7 +424,7 @@ test("configuration: relative to where it came from, refused without servers", (
     mode: "single", rest: "https://grid.test:8443/v1", servers: ["wss://grid.test:8101/ws"],
   });
   for (const bad of [null, {}, { ...CONFIG, servers: [] }, { ...CONFIG, rest: 1 }]) {
-    expect(() => parseConfig(bad, source)).toThrow("names no servers");
+    expect(() => parseConfig(bad, source)).toThrow("no servers configured");
   }
 });
 

@@ -98,6 +98,11 @@ class UpdatesTopic:
                 **self.options.client_arguments(), enable_idempotence=True, acks="all", linger_ms=1
             )
             await self._producer.start()
+            # A broker that is behind the controller names fewer partitions for a moment.
+            async with asyncio.timeout(PATIENCE_S):
+                while len(await self._producer.partitions_for(self.name)) < self.partitions:
+                    await self._producer.client.force_metadata_update()
+                    await asyncio.sleep(0.05)
         sent = [await self._producer.send(topic or self.name, value, key, part) for key, value, part in records]
         return [(await each).offset for each in sent]
 

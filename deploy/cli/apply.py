@@ -9,12 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli.options import StateDirOption, attended
-from deploy.plans import shown
-from deploy.plans.asked import KeyOption, MetadataOption, done, reached
-from deploy.plans.choose import PlanOutdated, handed_over, is_file, read_plan, to_apply, to_take_back
-from deploy.plans.follow import APPLYING, ROLLING_BACK, Course, PlanFollower
-from deploy.plans.service import PlanStatus
-from deploy.plans.shown import telling
+from deploy.clients.metadata import PlanStatus
+from deploy.planning import render
+from deploy.planning.apply import (
+    APPLYING,
+    ROLLING_BACK,
+    Course,
+    PlanFollower,
+    PlanOutdated,
+    handed_over,
+    is_file,
+    read_plan,
+    to_apply,
+    to_take_back,
+)
+from deploy.planning.context import KeyOption, MetadataOption, done, reached
+from deploy.planning.render import telling
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.process import lifecycle, log
@@ -59,7 +69,7 @@ def apply_command(
         raise PlanOutdated(found)
     if found.state == "ready":
         console.print(found.id)
-        for each in shown.gains(report):
+        for each in render.gains(report):
             console.print(each)
         _ask("Move these endpoints now?", yes=yes)
     # On its way it is only followed: the service says so to whoever begins it again.
@@ -88,7 +98,7 @@ def rollback_command(
         console.print(f"{found.id} is rolled back already")
         return lifecycle.EXIT_OK
     if found.state not in ROLLING_BACK.doing:
-        console.print(f"{found.id} is {shown.state(found)}: {shown.amount(found.moves, 'endpoint')} would move back")
+        console.print(f"{found.id} is {render.state(found)}: {render.amount(found.moves, 'endpoint')} would move back")
         _ask("Move them back now?", yes=yes)
     return _follow(state, metadata, key_file, found, ROLLING_BACK)
 
@@ -110,7 +120,7 @@ def plans_command(
     if as_json:
         typer.echo(json.dumps({"plans": [each._asdict() for each in found]}))
     elif found:
-        plain_console().print(shown.plans_table(found))
+        plain_console().print(render.plans_table(found))
     else:
         typer.echo("no plan was submitted yet: `diem plan` makes one")
     return lifecycle.EXIT_OK
@@ -135,7 +145,7 @@ def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found:
             )
             raise
         console.print(
-            f"{ended.id} is {shown.state(ended)}, {shown.amount(ended.moves, 'endpoint')}, "
+            f"{ended.id} is {render.state(ended)}, {render.amount(ended.moves, 'endpoint')}, "
             f"after {clock.monotonic() - started:.0f} s",
             soft_wrap=True,
         )

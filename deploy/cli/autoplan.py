@@ -8,11 +8,9 @@ from typing import Annotated, Final
 import typer
 
 from deploy.cli.options import StateDirOption
-from deploy.plans.asked import KeyOption, MetadataOption, share
-from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.journal import Journal
-from deploy.plans.loop import FAILED, Policy, decide, pause
-from deploy.plans.recorded import NEEDED_MS, remove_old
+from deploy.planning.autoplan import FAILED, Commands, Interrupted, Journal, Policy, decide, pause
+from deploy.planning.context import KeyOption, MetadataOption, share
+from deploy.planning.traffic_input import NEEDED_MS, remove_old
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log

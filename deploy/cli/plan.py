@@ -7,19 +7,20 @@ from typing import Annotated
 import typer
 
 from deploy.cli.options import EXIT_NOTHING, StateDirOption
-from deploy.plans.asked import (
+from deploy.clients.metadata import PlanStatus
+from deploy.planning.context import (
     KeyOption,
     MetadataOption,
     PlanRequest,
+    System,
     done,
+    must_rest,
     numbers_of_servers,
     reached,
     share,
     window_of,
 )
-from deploy.plans.recorded import NoTrafficToPlan
-from deploy.plans.service import PlanStatus
-from deploy.plans.system import System, must_rest
+from deploy.planning.traffic_input import NoTrafficToPlan, need_planner
 from deploy.statedir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle, log
@@ -83,7 +84,8 @@ def plan_command(
         movement=None if movement is None else share(movement, "--movement"),
         costs=costs,
     )
-    from deploy.plans.planning import Planning  # noqa: PLC0415  # no other command needs what it imports
+    need_planner()
+    from deploy.planning.planner import Planning  # noqa: PLC0415  # it needs numpy
 
     planning = Planning(asked, Terminal(quiet=as_json), plain_console())
 

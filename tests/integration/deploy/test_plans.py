@@ -20,7 +20,7 @@ from tests.integration.deploy.running import DIEM, Running, diem, environment, f
 from tests.integration.deploy.visiting import NAME, Client, put
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
-from tests.unit.deploy.plans.recorded import MINUTES, events
+from tests.unit.deploy.planning.recorded_traffic import MINUTES, events
 
 MOVE_S = 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.cli import autoplan, commands
 from deploy.cli.autoplan import learning_of
-from deploy.plans.loop import Decision
+from deploy.planning.autoplan import Decision
 from deploy.statedir import StateDir
 
 

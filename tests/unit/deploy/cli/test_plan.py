@@ -7,16 +7,16 @@ import pytest
 
 from deploy.cli import commands, plan
 from deploy.cli.options import EXIT_INTERRUPTED, EXIT_NOTHING
-from deploy.plans import asked
-from deploy.plans.system import System
+from deploy.planning import context
+from deploy.planning.context import System
 from diem.process import lifecycle
-from tests.unit.deploy.plans.scripted import running
+from tests.unit.deploy.planning.scripted_service import running
 
 
 def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(asked, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(context, "attended", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

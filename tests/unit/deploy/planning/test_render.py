@@ -1,13 +1,15 @@
+"""TODO."""
+
 from typing import Any
 
 import pytest
 from rich.table import Table
 
-from deploy.plans.service import PlanStatus
-from deploy.plans.shown import gains, percent, plans_table, sentences
+from deploy.clients.metadata import PlanStatus
+from deploy.planning.render import gains, percent, plans_table, sentences
 from deploy.terminal import plain_console
 from deploy.topology import Mode, ProxyMode
-from tests.unit.deploy.plans.scripted import status
+from tests.unit.deploy.planning.scripted_service import status
 
 
 def figures(connections: float) -> dict[str, float]:

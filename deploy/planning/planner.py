@@ -1,19 +1,27 @@
-"""Make a plan for a running system, valued by how clients reach servers in its mode."""
+"""Compute a plan for a running system, evaluate it for the mode that runs, and report it: the work of ``diem plan``.
+
+Needs NumPy: import it after ``require_planner``.
+"""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import typer
+from rich.console import Console
 
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from deploy.plans.asked import PlanRequest
-from deploy.plans.learnt import PlanningInput
-from deploy.plans.system import SHARED, System
+from deploy.planning import render
+from deploy.planning.context import SHARED, PlanRequest, System
+from deploy.planning.traffic_input import PlanningInput, learn
+from deploy.terminal import Terminal
 from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
@@ -25,7 +33,19 @@ from metadata.placement.instance import Instance
 from metadata.placement.objective import total_cost
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
-from metadata.plans.plan import Plan
+from metadata.plans.plan import Plan, encode
+from metadata.statistics.figures import warning_of_twins
+
+
+@dataclass(eq=False)
+class PlanFileUnwritable(ConfigurationError):
+    """The file of a plan cannot be written."""
+
+    template = "{file} cannot be written: {reason}"
+
+    file: Path
+    reason: str
+
 
 NAMED: Final = 10
 """Hot endpoints that a report names."""
@@ -195,3 +215,93 @@ def _value(
         return result
 
     return valued
+
+
+class Planning:
+    """One `diem plan`, in this order: `learn`, `make`, `write`, `say` or `as_json`."""
+
+    def __init__(self, asked: PlanRequest, terminal: Terminal, console: Console) -> None:
+        self._asked = asked
+        self._terminal = terminal
+        self._console = console
+        self._learnt: PlanningInput | None = None
+        self._made: MadePlan | None = None
+
+    def learn(self) -> None:
+        """Read the traffic. Raises what `deploy.planning.traffic_input.learn` does."""
+        learnt = self._learnt = learn(self._asked, self._terminal)
+        said = f"{learnt.events:,} events of {render.amount(learnt.clients, 'client')}, {learnt.start} to {learnt.end}"
+        self._terminal.say(f"{said} ({learnt.source})")
+        if learnt.twins:
+            self._terminal.warn(warning_of_twins(learnt.twins))
+
+    def make(self, system: System, now: Snapshot) -> MadePlan:
+        """Make the plan. Raises what `make` does."""
+        learnt = self._known()
+        with self._console.status("planning") if self._terminal.is_shown else nullcontext():
+            made = self._made = make(learnt, self._asked, system, now)
+        amounts = (
+            render.amount(len(learnt.instance.endpoints), "endpoint"),
+            render.amount(learnt.sets, "subscription set"),
+            render.amount(made.plan.report["there"], "server"),
+        )
+        planned = ", ".join(map(str, made.plan.servers))
+        self._terminal.say("{}, {}; {} now, planned for {}\n".format(*amounts, planned))
+        return made
+
+    @property
+    def encoded(self) -> bytes:
+        """The plan as a file and as the metadata service has it."""
+        return encode(self._result().plan)
+
+    def write(self, file: Path) -> None:
+        """Write the plan to a file. Raises `PlanFileUnwritable`."""
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_bytes(self.encoded + b"\n")
+        except OSError as error:
+            raise PlanFileUnwritable(file, error.strerror or str(error)) from error
+
+    def say(self, file: Path | None, *, submitted: bool) -> None:
+        """Say what would move and what that gains, and what can be done next."""
+        made = self._result()
+        for each in render.gains(made.plan.report):
+            self._console.print(each)
+        said = "It pays" if made.pays else "It does not pay"
+        self._terminal.say(f"{said}: {made.why}\n")
+        if file is None:
+            self._terminal.say(
+                "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
+            )
+        elif submitted:
+            self._terminal.say(f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}")
+        else:
+            self._terminal.say(f"{made.plan.id} is in {file}\nnext: diem apply {file}")
+
+    def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
+        """Return the same for programs."""
+        made, learnt = self._result(), self._known()
+        return {
+            "plan": None if file is None else made.plan.id,
+            "pays": made.pays,
+            "why": made.why,
+            "submitted": submitted,
+            "file": None if file is None else str(file),
+            "window": made.plan.window,
+            "events": learnt.events,
+            "clients": learnt.clients,
+            "twins": learnt.twins,
+            "servers": list(made.plan.servers),
+            "partitions": made.plan.partitions,
+            "report": made.plan.report,
+        }
+
+    def _known(self) -> PlanningInput:
+        if self._learnt is None:
+            raise AssertionError("first it learns")
+        return self._learnt
+
+    def _result(self) -> MadePlan:
+        if self._made is None:
+            raise AssertionError("first it is made")
+        return self._made

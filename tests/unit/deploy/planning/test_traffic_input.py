@@ -1,17 +1,32 @@
+"""TODO."""
+
 import importlib.util
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from deploy.plans import learnt
-from deploy.plans.asked import PlanRequest
-from deploy.plans.learnt import NoPlanner, learn, need_planner
-from deploy.plans.recorded import NoTrafficToPlan, TrafficTooLarge, TrafficUnreadable
+from deploy.planning import traffic_input
+from deploy.planning.context import PlanRequest
+from deploy.planning.traffic_input import (
+    NEEDED_MS,
+    NoPlanner,
+    NoTrafficToPlan,
+    TrafficTooLarge,
+    TrafficUnreadable,
+    learn,
+    need_planner,
+    read_recorded,
+    remove_old,
+)
 from deploy.terminal import Terminal
 from metadata.jobs.windows import BadStatistics
+from metadata.statistics.rules import DAY_MS
 from metadata.statistics.window import Window
-from tests.unit.deploy.plans.recorded import recorded
+from tests.support.traffic import write
+from tests.unit.deploy.planning.recorded_traffic import events, recorded
 
 QUIET = Terminal(quiet=True)
 
@@ -51,14 +66,14 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.plans.recorded.MOST_BYTES", 100)
+    monkeypatch.setattr("deploy.planning.traffic_input.MOST_BYTES", 100)
     with pytest.raises(TrafficTooLarge, match="`diem pipeline run`"):
         learn(PlanRequest(recorded(tmp_path)), QUIET)
 
 
 def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(learnt, "_of_statistics", lambda folder, _spark: seen.append(folder))
+    monkeypatch.setattr(traffic_input, "_of_statistics", lambda folder, _spark: seen.append(folder))
     recorded(tmp_path)
     for hour in ("01", "03", "02"):
         folder = tmp_path / "warehouse" / "statistics" / hour
@@ -91,6 +106,54 @@ def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
     later.mkdir(parents=True)
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
     monkeypatch.setattr("deploy.pipeline.run", lambda *_, **_options: computed)
-    monkeypatch.setattr(learnt, "_of_statistics", lambda folder, _spark: seen.append(folder))
+    monkeypatch.setattr(traffic_input, "_of_statistics", lambda folder, _spark: seen.append(folder))
     learn(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
     assert seen == [computed]
+
+
+DAY_S = DAY_MS // 1000
+
+
+def aged(file: Path, days: float) -> Path:
+    at = time.time() - days * DAY_S
+    os.utime(file, (at, at))
+    return file
+
+
+def test_files_that_are_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
+    folder = recorded(tmp_path) / "in"
+    aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), 8.5)
+    aged(write(folder, "websocket-2-a-2.jsonl", events(pairs=10)), 7.5)
+    assert read_recorded(folder, 3_600_000)[1] == 2
+    week_ago = int(time.time() * 1000) - 7 * DAY_MS
+    assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS))[1] == 3
+
+
+def test_files_that_are_being_written_are_left_alone(tmp_path: Path) -> None:
+    folder = recorded(tmp_path) / "in"
+    aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
+    write(folder, ".websocket-1-c-1.jsonl", events(pairs=9))
+    assert read_recorded(folder, 3_600_000)[1] == 1
+    assert remove_old(folder, NEEDED_MS) == 0
+
+
+def test_traffic_of_long_ago_is_read_as_any_other(tmp_path: Path) -> None:
+    for file in (recorded(tmp_path) / "in").iterdir():
+        aged(file, 100)
+    assert read_recorded(tmp_path / "in", 3_600_000)[1] == 1
+
+
+def test_files_that_no_window_needs_any_more_are_removed(tmp_path: Path) -> None:
+    old, new, other = (write(tmp_path, name, events()[:1]) for name in ("a.jsonl", "b.jsonl", "c.txt"))
+    for file, days in ((old, 8.01), (new, 7.99), (other, 100)):
+        aged(file, days)
+    assert remove_old(tmp_path, NEEDED_MS) == 1
+    assert sorted(tmp_path.iterdir()) == [new, other]
+    assert remove_old(tmp_path / "nowhere", NEEDED_MS) == 0
+
+
+def test_a_window_in_which_nobody_looked_at_anything_is_told_from_no_traffic(tmp_path: Path) -> None:
+    with pytest.raises(NoTrafficToPlan, match="there is no traffic yet"):
+        read_recorded(tmp_path, 1000)
+    with pytest.raises(NoTrafficToPlan, match="no client was subscribed"):
+        read_recorded(recorded(tmp_path) / "in", Window(0, 1000))

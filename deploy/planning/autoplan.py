@@ -1,14 +1,22 @@
-"""The closed loop: learns, plans within a budget, and applies what pays; one decision at a time, each written down."""
+"""The loop of ``diem autoplan``: run the pipeline, plan within a budget, apply what pays, and record each decision."""
 
 import asyncio
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from deploy.cli.options import EXIT_NOTHING
-from deploy.plans.shown import percent
+from deploy.launch import command, guarded
+from deploy.planning.render import percent
+from deploy.statedir import BadStateDir
 from diem.errors import DiemError
 from metadata.statistics.figures import warning_of_twins
 
@@ -162,3 +170,95 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
             await stopping.wait()
     except TimeoutError:
         return
+
+
+@dataclass(eq=False)
+class AlreadyPlanning(DiemError):
+    """Another `diem autoplan` runs for the same state directory."""
+
+    template = "another `diem autoplan` runs here (it holds {lock})"
+
+    lock: Path
+
+
+class Journal:
+    """The decisions, one JSON object a line, and who may make them. `folder` is a state directory."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.file = folder / "autoplan.jsonl"
+        self._lock = folder / "autoplan.lock"
+        self._say = say
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder against others; it is free again when this process ends in any way.
+
+        Raises:
+            AlreadyPlanning: another one holds it.
+            BadStateDir: it cannot be written.
+        """
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened = self._lock.open("w")
+        except OSError as error:
+            raise BadStateDir(self.file.parent, error.strerror or str(error)) from error
+        with opened as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyPlanning(self._lock) from None
+            yield
+
+    def note(self, decision: Decision, seconds: float) -> None:
+        """Say a decision, and write it down; that this cannot be done is said, and no reason to end."""
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._say(f"{at}  {decision.line()}")
+        entry = {"at": at, **decision._asdict(), "seconds": round(seconds, 1)}
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            self._say(f"{self.file} was not written: {error.strerror or error}")
+
+
+END_WITHIN_S: Final = 20.0
+"""What an interrupted command has to end, with its JVM."""
+
+
+class Interrupted(Exception):  # it is no error
+    """It was to stop."""
+
+
+class Commands:
+    """Runs one command at a time, until `stopping` is set."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+
+    async def __call__(self, *arguments: str) -> CommandResult:
+        """Run a command to its end. Raises `Interrupted`: it was to stop, and was interrupted as by Ctrl-C."""
+        # A session of its own: Ctrl-C at a terminal reaches this process alone, which passes it on, once.
+        child = await asyncio.create_subprocess_exec(
+            *guarded((*command(), *arguments)), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        done = asyncio.ensure_future(child.communicate())
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({done, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                await _end(child, done)
+                raise Interrupted
+        finally:
+            stop.cancel()
+        out, err = done.result()
+        return CommandResult(child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+async def _end(child: asyncio.subprocess.Process, done: "asyncio.Future[tuple[bytes, bytes]]") -> None:
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGINT)
+    await asyncio.wait({done}, timeout=END_WITHIN_S)
+    if not done.done():
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    await done

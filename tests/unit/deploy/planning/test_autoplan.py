@@ -1,16 +1,30 @@
+"""TODO."""
+
 import asyncio
 import json
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.cli.options import EXIT_NOTHING
-from deploy.plans import commands
-from deploy.plans.commands import Commands, Interrupted
-from deploy.plans.loop import CommandResult, Decision, Policy, decide, is_old, pause
+from deploy.planning import autoplan
+from deploy.planning.autoplan import (
+    AlreadyPlanning,
+    CommandResult,
+    Commands,
+    Decision,
+    Interrupted,
+    Journal,
+    Policy,
+    decide,
+    is_old,
+    pause,
+)
+from deploy.statedir import BadStateDir
 from tests.support.patience import PATIENCE_S
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
@@ -140,8 +154,8 @@ async def test_pause_ends_when_it_is_to_stop() -> None:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "guarded", lambda argv: argv)
-    monkeypatch.setattr(commands, "command", lambda: (sys.executable, "-c"))
+    monkeypatch.setattr(autoplan, "guarded", lambda argv: argv)
+    monkeypatch.setattr(autoplan, "command", lambda: (sys.executable, "-c"))
 
 
 @pytest.mark.usefixtures("program")
@@ -155,7 +169,7 @@ async def test_command_is_run_to_its_end() -> None:
 async def test_command_is_interrupted_when_it_is_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool
 ) -> None:
-    monkeypatch.setattr(commands, "END_WITHIN_S", 20.0 if handles else 0.1)
+    monkeypatch.setattr(autoplan, "END_WITHIN_S", 20.0 if handles else 0.1)
     begun, interrupted, stopping = tmp_path / "begun", tmp_path / "interrupted", asyncio.Event()
     code = (
         "import pathlib, signal, time\n"
@@ -173,3 +187,34 @@ async def test_command_is_interrupted_when_it_is_to_stop(
     with pytest.raises(Interrupted):
         await running
     assert interrupted.exists() is handles
+
+
+def test_decisions_are_written_down(tmp_path: Path) -> None:
+    said: list[str] = []
+    journal = Journal(tmp_path / "state", said.append)
+    with journal.held():
+        journal.note(Decision("nothing", "it is even"), 1.26)
+        journal.note(Decision("applied", "it pays", "p-1", None), 2.0)
+    entries: list[dict[str, Any]] = [json.loads(line) for line in journal.file.read_text().splitlines()]
+    assert [(entry["what"], entry["plan"], entry["seconds"]) for entry in entries] == [
+        ("nothing", None, 1.3),
+        ("applied", "p-1", 2.0),
+    ]
+    assert [line.split("  ", 1)[1] for line in said] == ["nothing: it is even", "applied p-1: it pays"]
+
+
+def test_two_loops_of_a_state_directory_are_one_too_many(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path, print), Journal(tmp_path, print)
+    with first.held(), pytest.raises(AlreadyPlanning, match=r"autoplan\.lock"), second.held():
+        pass
+    with second.held():
+        pass
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadStateDir, match="file"), Journal(tmp_path / "file", print).held():
+        pass
+    said: list[str] = []
+    Journal(tmp_path / "nowhere", said.append).note(Decision("nothing", "it is even"), 1.0)
+    assert "was not written" in said[1]

@@ -1,11 +1,13 @@
+"""TODO."""
+
 from typing import Any
 
 import httpx
 import pytest
 
+from deploy.clients.metadata import MetadataUnavailable, PlanStatus
 from deploy.found import ServiceRefused
-from deploy.plans.service import MetadataUnavailable, PlanStatus
-from tests.unit.deploy.plans.scripted import URLS, service, status
+from tests.unit.deploy.planning.scripted_service import URLS, service, status
 
 
 async def test_what_is_asked_for_is_asked_with_the_key() -> None:

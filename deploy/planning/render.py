@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.plans.service import PlanStatus
+from deploy.clients.metadata import PlanStatus
 from deploy.topology import Mode, ProxyMode
 
 

@@ -1,8 +1,11 @@
+"""TODO."""
+
 from typing import Any
 
 import pytest
+import typer
 
-from deploy.plans.system import (
+from deploy.planning.context import (
     BadMetadataUrl,
     MigrationInProgress,
     NoMetadataService,
@@ -10,12 +13,16 @@ from deploy.plans.system import (
     System,
     find,
     must_rest,
+    numbers_of_servers,
     of_status,
+    share,
+    window_of,
 )
 from deploy.statedir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap, Phase
+from metadata.statistics.window import BadWindow, Window
 
 
 def process(name: str, url: str = "", report: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -60,3 +67,38 @@ def test_nothing_is_planned_while_endpoints_move(phase: Phase) -> None:
     must_rest(Snapshot(PartitionMap(Head(8, 3)), {}))
     with pytest.raises(MigrationInProgress, match=phase):
         must_rest(Snapshot(PartitionMap(Head(8, 3, phase)), {}))
+
+
+@pytest.mark.parametrize(("text", "found"), [("0.5%", 0.005), (" 5 %", 0.05), ("100%", 1.0), ("0%", 0.0)])
+def test_share_is_a_percentage(text: str, found: float) -> None:
+    assert share(text, "--movement") == pytest.approx(found)
+
+
+@pytest.mark.parametrize("text", ["5", "0.05", "101%", "-1%", "%", "many"])
+def test_share_without_a_sign_could_be_anything(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--movement is a percentage"):
+        share(text, "--movement")
+
+
+def test_numbers_of_servers_are_sorted_and_distinct() -> None:
+    assert numbers_of_servers("8, 2,8,4") == (2, 4, 8)
+
+
+@pytest.mark.parametrize("text", ["", "0", "2,", "1001", "a"])
+def test_wrong_numbers_of_servers_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--servers is numbers"):
+        numbers_of_servers(text)
+
+
+def test_window_is_a_length_or_two_times() -> None:
+    assert window_of(None, None, None) is None
+    assert window_of("90s", None, None) == 90_000
+    assert window_of(None, "1970-01-01T00:00:01Z", "1970-01-01T00:00:03Z") == Window(1000, 3000)
+    assert window_of("1s", None, "1970-01-01T00:00:03Z") == Window(2000, 3000)
+
+
+def test_wrong_window_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="--from needs --to"):
+        window_of(None, "2026-01-01", None)
+    with pytest.raises(BadWindow, match="is no length of time"):
+        window_of("soon", None, None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from deploy.plans.service import MetadataService
+from deploy.clients.metadata import MetadataService
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Clone, Owner, Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap

@@ -1,0 +1,172 @@
+"""TODO."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.clients.metadata import MetadataUnavailable, PlanStatus
+from deploy.planning import apply
+from deploy.planning.apply import (
+    APPLYING,
+    ROLLING_BACK,
+    BadPlanFile,
+    Course,
+    NoPlan,
+    PlanFollower,
+    PlanSuperseded,
+    handed_over,
+    read_plan,
+    to_apply,
+    to_take_back,
+)
+from diem.process.clock import ManualClock
+from metadata.plans.plan import Plan, encode
+from tests.unit.deploy.planning.scripted_service import service, status, steps
+
+OLD = status("p-1", epoch_of_plan=1)
+FITS = status("p-2")
+LATER = status("p-3")
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        ([OLD, FITS, LATER], "p-3"),
+        ([FITS, OLD], "p-2"),
+        ([status("p-1", state="moving"), LATER], "p-1"),
+    ],
+)
+async def test_plan_to_apply_is_the_one_on_its_way_else_the_latest_that_fits(
+    there: list[dict[str, Any]], chosen: str
+) -> None:
+    assert (await to_apply(service(steps({"plans": there})), None)).id == chosen
+
+
+@pytest.mark.parametrize("there", [[], [OLD], [status(state="applied")]])
+async def test_without_a_plan_that_fits_there_is_nothing_to_apply(there: list[dict[str, Any]]) -> None:
+    with pytest.raises(NoPlan, match="`diem plan` makes one"):
+        await to_apply(service(steps({"plans": there})), None)
+
+
+@pytest.mark.parametrize("state", ["preparing", "moving", "retiring", "applied", "rolling_back", "rolled_back"])
+async def test_plan_to_take_back_is_the_one_that_was_applied_last(state: str) -> None:
+    there = {"plans": [status("p-1", state=state), FITS]}
+    assert (await to_take_back(service(steps(there)), None)).id == "p-1"
+    assert (await to_take_back(service(steps(status("p-1", state=state))), "p-1")).id == "p-1"
+
+
+async def test_what_was_not_applied_cannot_be_taken_back() -> None:
+    with pytest.raises(NoPlan, match="nothing to take back"):
+        await to_take_back(service(steps({"plans": [FITS]})), None)
+    with pytest.raises(NoPlan, match="p-2 is not what was applied last"):
+        await to_take_back(service(steps(FITS)), "p-2")
+
+
+async def test_plan_of_a_file_is_submitted_where_it_is_not_known(tmp_path: Path) -> None:
+    plan = Plan(epoch=3, partitions=8, homes={"/a": 1}, created="2026-01-02T03:04:05Z")
+    file = tmp_path / "plan.json"
+    file.write_bytes(encode(plan))
+    bodies: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(404, json={"detail": "there is none"})
+        bodies.append(request.content)
+        return httpx.Response(201, json=status(plan.id))
+
+    assert (await handed_over(service(answer), *read_plan(file))).id == plan.id
+    assert bodies == [encode(plan)]
+    assert (await handed_over(service(steps(status(plan.id))), *read_plan(file))).id == plan.id
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}"])
+def test_file_without_a_plan_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "plan.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadPlanFile, match=r"plan\.json"):
+        read_plan(file)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "EVERY_S", 0.0)
+
+
+def going(state: str, phase: str, epoch: int, waiting_for: str | None = None) -> dict[str, Any]:
+    return status(state=state, phase=phase, epoch=epoch, moves=2, waiting_for=waiting_for)
+
+
+async def followed(way: Course, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[PlanStatus, list[str]]:
+    told: dict[str, str] = {}
+
+    def tell(key: str, text: str) -> None:
+        told.setdefault(key, text)
+
+    follower = PlanFollower(service(steps(*seen)), way, tell, ManualClock())
+    return await follower.follow(PlanStatus.of(begun)), list(told.values())
+
+
+async def test_every_phase_is_told_once_whatever_the_countdown_says() -> None:
+    ended, told = await followed(
+        APPLYING,
+        status(),
+        status(),
+        going("preparing", "prepare", 4, "the publisher"),
+        going("moving", "move", 5, "clients to go over: 9 s"),
+        going("moving", "move", 5, "clients to go over: 8 s"),
+        going("retiring", "retire", 6, "the publisher"),
+        going("applied", "stable", 7),
+    )
+    assert ended.state == "applied"
+    assert told == [
+        "prepare, 2 endpoints; waits for the publisher (0 s)",
+        "move, 2 endpoints; waits for clients to go over: 9 s (0 s)",
+        "retire, 2 endpoints; waits for the publisher (0 s)",
+    ]
+
+
+async def test_service_that_is_away_is_waited_for() -> None:
+    ended, told = await followed(
+        ROLLING_BACK,
+        going("applied", "stable", 7),
+        None,
+        None,
+        status(phase=None, epoch=None),  # it is back, and has not read the map
+        going("rolling_back", "move", 9),
+        going("rolled_back", "stable", 11),
+    )
+    assert ended.state == "rolled_back"
+    assert told == [
+        "the metadata service does not answer: connection refused; going on when it is back (0 s)",
+        "back: move, 2 endpoints (0 s)",
+    ]
+
+
+async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> None:
+    clock = ManualClock()
+    told: list[str] = []
+
+    def tell(_key: str, text: str) -> None:
+        told.append(text)
+        clock.advance(100)
+
+    with pytest.raises(MetadataUnavailable, match="the move goes on when it is back"):
+        await PlanFollower(service(steps(None)), APPLYING, tell, clock).follow(PlanStatus.of(status(state="moving")))
+    assert told[-1].endswith("(600 s)")
+
+
+@pytest.mark.parametrize(
+    ("way", "seen"),
+    [
+        (APPLYING, going("rolling_back", "move", 6)),
+        (APPLYING, going("ready", "stable", 9)),
+        (ROLLING_BACK, going("preparing", "prepare", 9)),
+    ],
+)
+async def test_what_somebody_else_did_meanwhile_is_said(way: Course, seen: dict[str, Any]) -> None:
+    with pytest.raises(PlanSuperseded, match=f"p-1 is {seen['state'].replace('_', ' ')} at epoch {seen['epoch']}"):
+        await followed(way, going(min(way.doing), "move", 5), seen)

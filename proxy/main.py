@@ -6,6 +6,7 @@ import os
 import time
 
 from diem import __version__
+from diem.fanout.fanout import Fanout
 from diem.links.acceptor import Listener
 from diem.links.edge import Edge, EdgeRules
 from diem.links.gate import Gate, gate_rules
@@ -21,7 +22,6 @@ from proxy import counters
 from proxy.allowed import Allowed
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection
-from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.settings import Settings
 from proxy.shared import SharedProxy
@@ -37,20 +37,20 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     started = time.monotonic()
     name = settings.process_name
     key = SharedKey.load(settings.internal_key_file)
-    hub = Relay(limit=settings.subscriptions)
+    fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     dialler = Dialler(key, settings.internal_sockets)
     standing = UpstreamPool(dialler)
     router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
-        service = SharedProxy(hub, router, standing, clock, later, limit=settings.subscriptions)
+        service = SharedProxy(fanout, router, standing, clock, later, limit=settings.subscriptions)
     else:
         service = PassthroughProxy(
-            hub.accounts, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
+            fanout.stats, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
         )
     standing.receiver = service
-    edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings), service)
+    edge = Edge(fanout, Gate(gate_rules(settings)), _edge_rules(settings), service)
     proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
     watch = SnapshotClient(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
 

@@ -138,5 +138,5 @@ class Proxy:
     def subscriptions(self) -> int:
         """Pairs of a client and an endpoint."""
         if isinstance(self.service, SharedProxy):
-            return self.edge.hub.registry.entries
+            return self.edge.fanout.registry.entries
         return sum(len(passenger.wanted) for passenger in self.service.passengers.values())

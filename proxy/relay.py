@@ -1,78 +1,104 @@
-"""Pure: the hub of a proxy in shared mode: the server's own fan-out, of frames that come ready made."""
+"""Retained frames of a proxy in shared mode, and their fan-out to its clients. Pure."""
 
-from diem.fanout.hub import Hub
-from diem.fanout.state import Retained
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from diem.fanout.fanout import Fanout
+from diem.fanout.feed_hub import Subscribed
+from diem.fanout.feed_state import FeedCounts, Retained
+from diem.fanout.session import Session
+from diem.protocol import messages
 from proxy.frames import frames_of, read_update
 
 
-class Relay(Hub):
-    """Retains the latest frame of every endpoint that somebody here wants, and of no other.
+class Relay:
+    """The latest frame of every endpoint that a client here wants, and of no other.
 
     Only a greater version counts, as everywhere; so two servers that send the same endpoint are harmless.
+
+    Args:
+        limit: subscriptions that one session may hold.
     """
 
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(limit=limit)
+    def __init__(self, fanout: Fanout, *, limit: int) -> None:
+        self.retained: dict[bytes, Retained] = {}
+        self.counts = FeedCounts()
+        self.conflated = 0
+        """Updates that arrived in one chunk with a later one of the same endpoint."""
+        self._fanout = fanout
+        self._limit = limit
         self._wanted: set[bytes] = set()
         self._announced: set[bytes] = set()
-        """Of these, those that a server has answered for with a version; its update follows."""
-        self.conflated = 0
-        """Updates that a later one of the same endpoint came along with."""
+        """Wanted endpoints of which a server has a version; its update follows."""
 
-    def want(self, name: str) -> None:
-        """Retain an endpoint from now on."""
-        self._wanted.add(name.encode())
+    def retain(self, names: Iterable[str]) -> None:
+        """Retain these endpoints from now on."""
+        self._wanted.update(name.encode() for name in names)
 
-    def forget(self, name: str) -> None:
-        """Nobody wants it any more."""
-        endpoint = name.encode()
-        self._wanted.discard(endpoint)
-        self._announced.discard(endpoint)
-        self.state.retained.pop(endpoint, None)
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop endpoints that no client wants any more."""
+        for name in names:
+            endpoint = name.encode()
+            self._wanted.discard(endpoint)
+            self._announced.discard(endpoint)
+            self.retained.pop(endpoint, None)
 
-    def announce(self, name: str) -> None:
-        """A server has a version of an endpoint."""
-        if (endpoint := name.encode()) in self._wanted:
-            self._announced.add(endpoint)
+    def announce(self, versions: Mapping[str, int | None]) -> None:
+        """Note which endpoints have a version at their server."""
+        for name, version in versions.items():
+            if version is not None and (endpoint := name.encode()) in self._wanted:
+                self._announced.add(endpoint)
 
     def has_version(self, endpoint: bytes) -> bool:
-        """Whether there is an update of an endpoint, here or at its server."""
-        return endpoint in self._announced or super().has_version(endpoint)
+        """Return whether there is an update of an endpoint, here or at its server."""
+        return endpoint in self._announced or endpoint in self.retained
 
-    def retained(self, name: str) -> int | None:
-        """The version that is retained, None without one."""
-        retained = self.state.retained.get(name.encode())
+    def version(self, name: str) -> int | None:
+        """Return the retained version, None without one."""
+        retained = self.retained.get(name.encode())
         return None if retained is None else retained.version
 
-    def updates(self, data: bytes, frames: int) -> None:
-        """Take so many frames of one server: one batch, so one write for each client.
+    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
+        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
+        answer = Subscribed({}, {}, [])
+        registry = self._fanout.registry
+        before = len(session.endpoints)
+        for name, version in known.items():
+            endpoint = name.encode()
+            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints:
+                answer.rejected[name] = messages.over_limit(self._limit)
+                continue
+            session.endpoints[registry.add(endpoint, session)] = None
+            retained = self.retained.get(endpoint)
+            answer.endpoints[name] = retained.version if retained else None
+            if retained and retained.version > version:
+                answer.replay.append(retained.value)
+        self._fanout.stats.offered += len(answer.replay)
+        if session.visit is not None and len(session.endpoints) > before:
+            new = list(islice(session.endpoints, before, None))
+            session.visit.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
+        return answer
+
+    def apply(self, data: bytes, frames: int) -> None:
+        """Retain and deliver ``frames`` update frames of one server: one batch, so one write for each client.
 
         Raises:
             BadFrame: one has no endpoint or version; those before it are delivered.
         """
         fresh: dict[bytes, bytes] = {}
-        retained, wanted, counts = self.state.retained, self._wanted, self.state.counts
+        retained, wanted, counts = self.retained, self._wanted, self.counts
         counts.consumed += frames
         try:
             for frame in frames_of(data):
-                endpoint, version, start = read_update(frame)
+                endpoint, version, _ = read_update(frame)
                 known = retained.get(endpoint)
                 if known is not None and version <= known.version:
                     counts.stale += 1
                 elif endpoint in wanted:
                     self.conflated += endpoint in fresh
-                    retained[endpoint] = Retained(version, frame[start:])
+                    retained[endpoint] = Retained(version, frame)
                     fresh[endpoint] = frame
                 else:
-                    self.not_subscribed += 1
+                    self._fanout.not_subscribed += 1
         finally:
-            self._fan_out(fresh)
-
-    def _fan_out(self, fresh: dict[bytes, bytes]) -> None:
-        frames = {endpoint: fresh[endpoint] for endpoint in self.registry.wanted(fresh)}
-        self.fanned_out += len(frames)
-        self.not_subscribed += len(fresh) - len(frames)
-        if self.tally is not None:
-            self._count(self.tally, fresh, frames)
-        if frames:
-            self._deliver(frames)
+            self._fanout.publish_frames(fresh)

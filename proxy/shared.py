@@ -5,6 +5,7 @@ The rules are those of docs/protocol.md section 4; they were model-checked toget
 
 from collections.abc import Iterable, Mapping
 
+from diem.fanout.fanout import Fanout
 from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
@@ -27,9 +28,10 @@ class SharedProxy:
     """
 
     def __init__(
-        self, hub: Relay, router: Router, servers: Servers, clock: Clock, later: Later, *, limit: int = 128
+        self, fanout: Fanout, router: Router, servers: Servers, clock: Clock, later: Later, *, limit: int = 128
     ) -> None:
-        self._hub = hub
+        self.relay = Relay(fanout, limit=limit)
+        self._fanout = fanout
         self._clock = clock
         self._limit = limit
         self._clients: dict[Session, EdgeConnection] = {}
@@ -37,11 +39,6 @@ class SharedProxy:
         self.load = self.follower.used
         """Server -> endpoints asked for there."""
         self._requests = Requests(self._answer, self.follower.suspect, later)
-
-    @property
-    def conflated(self) -> int:
-        """Updates that a later one of the same endpoint came along with."""
-        return self._hub.conflated
 
     # Service
 
@@ -63,19 +60,18 @@ class SharedProxy:
                 continue
             held.add(name)
             if self.follower.is_answered(name):
-                waiting.ready[name] = self._hub.retained(name)
+                waiting.ready[name] = self.relay.version(name)
             else:
                 waiting.waiting.add(name)
         new = [name for name in request.endpoints if name in waiting.waiting and name not in self.follower]
-        for name in new:
-            self._hub.want(name)
+        self.relay.retain(new)
         self._requests.add(waiting)
         self.follower.follow(new)
 
     def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
         """Nothing follows: the fan-out is here."""
         self._requests.cancel(client, request.endpoints)
-        self._hub.unsubscribe(client.session, request.endpoints)
+        self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
@@ -90,7 +86,7 @@ class SharedProxy:
         """What nobody wants any more is not followed."""
         del self._clients[client.session]
         names = [endpoint.decode() for endpoint in client.session.endpoints]
-        self._hub.unsubscribe(client.session, names)
+        self._fanout.unsubscribe(client.session, names)
         self._release({*names, *self._requests.drop(client)})
 
     def remind(self, client: EdgeConnection) -> None:
@@ -105,10 +101,10 @@ class SharedProxy:
         ready, rejected = request.take()
         client = request.client
         wanted = {name: request.known[name] for name in ready if name in self.follower}
-        answer = self._hub.subscribe(client.session, wanted)
+        answer = self.relay.subscribe(client.session, wanted)
         versions = {name: _newest(answer.endpoints.get(name), version) for name, version in ready.items()}
         resync = [text_frame(messages.resync([name])) for name in wanted if name in request.resync]
-        self._hub.accounts.offered += len(resync)
+        self._fanout.stats.offered += len(resync)
         reply = messages.subscribed(request.id, versions, {**rejected, **answer.rejected})
         client.respond(reply, [*answer.replay, *resync])
         stale = [name for name in wanted if self.follower.is_stale(name)]
@@ -120,10 +116,9 @@ class SharedProxy:
         gone = [
             name
             for name in names
-            if name in self.follower and name.encode() not in self._hub.registry and name not in self._requests
+            if name in self.follower and name.encode() not in self._fanout.registry and name not in self._requests
         ]
-        for name in gone:
-            self._hub.forget(name)
+        self.relay.forget(gone)
         self.follower.unfollow(gone)
 
     def rerouted(self) -> None:
@@ -134,13 +129,11 @@ class SharedProxy:
 
     def known(self, name: str) -> int | None:
         """What is retained here, never what a client knows: another client may know less."""
-        return self._hub.retained(name)
+        return self.relay.version(name)
 
     def answered(self, versions: Mapping[str, int | None]) -> None:
         """Answer who waited for these."""
-        for name, version in versions.items():
-            if version is not None:
-                self._hub.announce(name)
+        self.relay.announce(versions)
         self._requests.answered(versions)
 
     def stale(self, names: list[str]) -> None:
@@ -153,9 +146,9 @@ class SharedProxy:
 
     def _say(self, names: list[str], *, live: bool) -> None:
         concerned: dict[Session, list[str]] = {}
-        with self._hub.registry.iterating():
+        with self._fanout.registry.iterating():
             for name in names:
-                for session in self._hub.registry.subscribers(name.encode()):
+                for session in self._fanout.registry.subscribers(name.encode()):
                     concerned.setdefault(session, []).append(name)
         for session, its in concerned.items():
             say_status(self._clients[session], its, self._clock, live=live)
@@ -168,13 +161,13 @@ class SharedProxy:
 
     def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - versions decide, not whose it is
         """One batch."""
-        self._hub.updates(data, frames)
+        self.relay.apply(data, frames)
 
     def heard(self, url: str, message: upstream_messages.Said) -> None:
         """Whatever else a server says."""
         if isinstance(message, upstream_messages.UpstreamResync):
             self._requests.resync(message.endpoints)
-            self._hub.resync([name.encode() for name in message.endpoints])
+            self._fanout.resync([name.encode() for name in message.endpoints])
         else:
             follow_up(self.follower, url, message)
 

@@ -6,8 +6,8 @@ See docs/protocol.md sections 2 to 5.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from diem.fanout.fanout import Registry
 from diem.fanout.frames import text_frame
-from diem.fanout.registry import Registry
 from diem.fanout.session import ClientTrace, DeliveryStats, Session
 from diem.protocol import messages
 from diem.protocol.feed_names import partition_of_name
@@ -33,7 +33,7 @@ class Ownership:
         """The epoch of the map, None while there is none."""
         return None if self.map is None else self.map.head.epoch
 
-    def take_names(self, names: Iterable[str]) -> None:
+    def set_names(self, names: Iterable[str]) -> None:
         """The names that the feed serves now."""
         numbers = {partition_of_name(name): name for name in names}
         self._names = {number: name for number, name in numbers.items() if number is not None}
@@ -42,17 +42,17 @@ class Ownership:
             # Known from when it was ours.
             self._urls.pop(number, None)
 
-    def take_map(self, map_: PartitionMap) -> None:
+    def set_map(self, map_: PartitionMap) -> None:
         """The map as it is now."""
         self.map = map_
         self._places.clear()
 
-    def take_owners(self, owners: Mapping[str, str]) -> None:
+    def set_owners(self, owners: Mapping[str, str]) -> None:
         """The URL of the server that has each name of the group."""
         numbers = {partition_of_name(name): url for name, url in owners.items()}
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
-    def standing(self, endpoint: bytes) -> Role:
+    def role(self, endpoint: bytes) -> Role:
         """What this server is to ``endpoint``."""
         if self.map is None:
             return Role.FOREIGN
@@ -79,14 +79,14 @@ class Ownership:
 class Reconciler:
     """Tells sessions of a hub that endpoints are elsewhere, and takes them off what is."""
 
-    def __init__(self, ownership: Ownership, registry: Registry[Session], accounts: DeliveryStats) -> None:
+    def __init__(self, ownership: Ownership, registry: Registry[Session], stats: DeliveryStats) -> None:
         self._ownership = ownership
         self._registry = registry
-        self._accounts = accounts
+        self._stats = stats
         self._announced: set[bytes] = set()
         """Endpoints that are moving away, whose subscribers have been told so."""
 
-    def settle(self) -> set[Session]:
+    def reconcile(self) -> set[Session]:
         """The map or what this server owns may have changed: subscribers of what it has not any more are sent away.
 
         Each is told once, and only of what really is elsewhere: after it nothing comes for these endpoints, except
@@ -101,32 +101,32 @@ class Reconciler:
         leaving: dict[tuple[Session, str | None], list[bytes]] = {}
         lost: dict[ClientTrace, list[bytes]] = {}
         for endpoint in self._registry:
-            standing = ownership.standing(endpoint)
-            if standing is Role.SERVES or (standing is Role.DELIVERS and endpoint in announced):
+            role = ownership.role(endpoint)
+            if role is Role.SERVES or (role is Role.DELIVERS and endpoint in announced):
                 continue
             owner = ownership.owner(endpoint)
             for session in tuple(self._registry.subscribers(endpoint)):
                 leaving.setdefault((session, owner), []).append(endpoint)
-                if standing is Role.FOREIGN:
+                if role is Role.FOREIGN:
                     if endpoint in announced:
                         stayed.add(session)
-                    self._take_off(session, endpoint, lost)
-            if standing is Role.DELIVERS:
+                    self._unsubscribe(session, endpoint, lost)
+            if role is Role.DELIVERS:
                 announced.add(endpoint)
-        self._announced = {e for e in announced if ownership.standing(e) is Role.DELIVERS}
+        self._announced = {e for e in announced if ownership.role(e) is Role.DELIVERS}
         for visit, endpoints in lost.items():
             visit.unsubscribed(endpoints)
-        self._say_moved(leaving)
+        self._send_moved(leaving)
         return stayed
 
-    def _take_off(self, session: Session, endpoint: bytes, lost: dict[ClientTrace, list[bytes]]) -> None:
+    def _unsubscribe(self, session: Session, endpoint: bytes, lost: dict[ClientTrace, list[bytes]]) -> None:
         session.endpoints.pop(endpoint, None)
         self._registry.discard(endpoint, session)
         session.forget(endpoint)
         if session.visit is not None:
             lost.setdefault(session.visit, []).append(endpoint)
 
-    def _say_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
+    def _send_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
         for (session, owner), endpoints in leaving.items():
             start = 0
             while start < len(endpoints):
@@ -135,5 +135,5 @@ class Reconciler:
                 size = 1 if session.blocked else messages.MAX_NAMES
                 part = [endpoint.decode() for endpoint in endpoints[start : start + size]]
                 start += size
-                self._accounts.offered += 1
+                self._stats.offered += 1
                 session.send(text_frame(messages.moved(part, owner)))

@@ -49,18 +49,18 @@ class Session:
     ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
     """
 
-    __slots__ = ("_accounts", "_held", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "visit")
+    __slots__ = ("_held", "_stats", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "visit")
 
     def __init__(
         self,
         write: Callable[[bytes], None],
         writelines: Callable[[Iterable[bytes]], None],
-        accounts: DeliveryStats,
+        stats: DeliveryStats,
         *,
         exempt: bool = False,
     ) -> None:
         self.exempt = exempt
-        self._accounts = accounts
+        self._stats = stats
         self._held: dict[bytes, bytes] | None = None
         self._write = self.send = write
         self._writelines = self.send_many = writelines
@@ -91,7 +91,7 @@ class Session:
         """The connection takes data again: send what was held, oldest change first."""
         if self._held is not None:
             held, self._held = self._held, None
-            self._accounts.held -= len(held)
+            self._stats.held -= len(held)
             self.send, self.send_many = self._write, self._writelines
             if held:
                 self.send_many(held.values())
@@ -102,14 +102,14 @@ class Session:
             return
         for key in held_keys(endpoint):
             if self._held.pop(key, None) is not None:
-                self._accounts.held -= 1
-                self._accounts.dropped += 1
+                self._stats.held -= 1
+                self._stats.dropped += 1
 
     def close(self) -> None:
         """The connection is gone: drop what is held; what is sent from now on goes nowhere."""
         if self._held:
-            self._accounts.held -= len(self._held)
-            self._accounts.dropped += len(self._held)
+            self._stats.held -= len(self._held)
+            self._stats.dropped += len(self._held)
         self._held = None
         self.send, self.send_many = self._drop, self._drop_many
         self._write, self._writelines = self.send, self.send_many
@@ -120,9 +120,9 @@ class Session:
         key = held_as(frame)
         before = held.get(key)
         if before is None:
-            self._accounts.held += 1
+            self._stats.held += 1
         else:
-            self._accounts.conflated += 1
+            self._stats.conflated += 1
             # Two servers that send the same endpoint, while it moves, need not be equally fast. Updates of the same
             # length are the same up to the version, so most are seen to be newer by comparing them as they are.
             if (frame < before or len(frame) != len(before)) and is_older_update(frame, before):
@@ -137,7 +137,7 @@ class Session:
             hold(frame)
 
     def _drop(self, frame: bytes) -> None:  # noqa: ARG002 - the signature is the transport's
-        self._accounts.dropped += 1
+        self._stats.dropped += 1
 
     def _drop_many(self, frames: Iterable[bytes]) -> None:
-        self._accounts.dropped += sum(1 for _ in frames)
+        self._stats.dropped += sum(1 for _ in frames)

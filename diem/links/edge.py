@@ -1,4 +1,4 @@
-"""State that the client connections of one process share: hub, admission, timer wheel, status and drain."""
+"""State that the client connections of one process share: fan-out, admission, timer wheel, status and drain."""
 
 import asyncio
 from collections import Counter
@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from diem.fanout.fanout import Fanout
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.frames import text_frame
-from diem.fanout.hub import Hub
 from diem.fanout.session import ClientTrace, Session
 from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
@@ -68,7 +69,7 @@ class TraceSink(Protocol):
 class HubService:
     """Answers from a hub, at once."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: FeedHub) -> None:
         self._hub = hub
 
     def joined(self, client: "EdgeConnection") -> None:
@@ -81,7 +82,7 @@ class HubService:
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
         """Take the client off."""
-        self._hub.unsubscribe(client.session, request.endpoints)
+        self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
     def blocked(self, client: "EdgeConnection") -> None:
@@ -97,11 +98,11 @@ class HubService:
 class Edge:
     """Everything that the client connections of one process share. It is called on the event loop only."""
 
-    def __init__(self, hub: Hub, gate: Gate, rules: EdgeRules, service: Service | None = None) -> None:
-        self.hub = hub
+    def __init__(self, fanout: Fanout, gate: Gate, rules: EdgeRules, service: Service) -> None:
+        self.fanout = fanout
         self.gate = gate
         self.rules = rules
-        self.service: Service = service or HubService(hub)
+        self.service = service
         self.wheel: TimerWheel[EdgeConnection] = TimerWheel(_turn)
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
@@ -120,7 +121,7 @@ class Edge:
     def say_status(self, *, live: bool, since: str) -> None:
         """Tell every client that the server's state has changed."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
-        self.hub.broadcast(self.status_frame)
+        self.fanout.broadcast(self.status_frame)
 
     def send_away(self, sessions: Collection[Session]) -> None:
         """Close the clients that were told to leave and have not: they ask anew where their endpoints are."""

@@ -144,12 +144,12 @@ class EdgeConnection(LimitedEdgeConnection):
         edge = self._edge
         transport = self.transport
         name = token_bytes(8)
-        self.session = Session(transport.write, transport.writelines, edge.hub.accounts)
+        self.session = Session(transport.write, transport.writelines, edge.fanout.stats)
         if edge.visitors is not None:
             self.session.visit = edge.visitors.came(client_of(query), name, self._address or "")
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
-        edge.hub.join(self.session)
+        edge.fanout.join(self.session)
         rules = edge.rules
         hello = messages.welcome(
             session=name.hex(),
@@ -232,7 +232,7 @@ class EdgeConnection(LimitedEdgeConnection):
                 self.session.visit.ended()
                 self.session.visit = None
             edge.service.left(self)
-            edge.hub.leave(self.session)
+            edge.fanout.leave(self.session)
             # Clients may invent codes; as labels of a metric they would be without bound.
             edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
         if self._stall is not None:

@@ -10,8 +10,8 @@ from diem.process.metrics import Sample
 def samples(edge: Edge) -> Iterable[Sample]:
     """Clients, deliveries, messages, errors, closes and refused handshakes."""
     yield metrics.CLIENTS.sample(len(edge.connections))
-    yield metrics.DELIVERIES.sample(edge.hub.accounts.sent)
-    yield metrics.DELIVERIES_CONFLATED.sample(edge.hub.accounts.conflated)
+    yield metrics.DELIVERIES.sample(edge.fanout.stats.sent)
+    yield metrics.DELIVERIES_CONFLATED.sample(edge.fanout.stats.conflated)
     for kind, count in edge.received.items():
         yield metrics.MESSAGES.sample(count, kind)
     for error, count in edge.errors.items():

@@ -4,6 +4,7 @@ import socket
 from secrets import token_hex
 from typing import Final
 
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge import Edge
@@ -33,8 +34,9 @@ class ProxyPort:
 
     subprotocol = messages.SUBPROTOCOL
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, hub: FeedHub) -> None:
         self._edge = edge
+        self._hub = hub
         self._sessions: dict[InternalConnection, Session] = {}
         self._keeper = LinkMonitor("proxy", ping_every=25.0, give_up_after=SILENT_AFTER)
 
@@ -62,10 +64,10 @@ class ProxyPort:
         """A proxy has connected: it gets the welcome and the status as every client does."""
         edge, transport = self._edge, connection.transport
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        session = Session(transport.write, transport.writelines, edge.hub.accounts, exempt=True)
+        session = Session(transport.write, transport.writelines, edge.fanout.stats, exempt=True)
         self._sessions[connection] = session
         self._keeper.add(connection)
-        edge.hub.join(session)
+        edge.fanout.join(session)
         rules = edge.rules
         hello = messages.welcome(
             session=token_hex(8), server=rules.server, mode=rules.mode, authenticated=True, subscriptions=0
@@ -82,14 +84,14 @@ class ProxyPort:
         except MessageError as error:
             connection.send_text(messages.error(error.code, error.message, error.request_id))
             return
-        hub = self._edge.hub
+        hub = self._hub
         match request:
             case messages.Subscribe():
                 answer = hub.subscribe(session, request.endpoints)
                 connection.send_text(messages.subscribed(request.id, answer.endpoints, answer.rejected))
                 session.send_many(answer.replay)
             case messages.Unsubscribe():
-                hub.unsubscribe(session, request.endpoints)
+                hub.fanout.unsubscribe(session, request.endpoints)
                 connection.send_text(messages.unsubscribed(request.id, request.endpoints))
             case messages.Auth():
                 connection.send_text(messages.error(ErrorCode.UNAUTHORISED, "the key has said it all", request.id))
@@ -115,4 +117,4 @@ class ProxyPort:
         self._keeper.discard(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:
-            self._edge.hub.leave(session)
+            self._edge.fanout.leave(session)

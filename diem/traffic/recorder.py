@@ -7,7 +7,7 @@ from itertools import islice
 from secrets import token_hex
 from typing import Final, NamedTuple
 
-from diem.fanout.update_counter import UpdateCounter
+from diem.fanout.fanout import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from diem.fanout.update_counter import UpdateCounter
+from diem.fanout.fanout import UpdateCounter
 from diem.links.edge import Edge
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -38,7 +38,7 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
     salt = SharedKey.load(settings.traffic_salt_file)
     name, clock = settings.traffic_edge or settings.process_name, SystemClock()
     recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.gate.open_of)
-    edge.visitors, edge.hub.tally = recorder, tally
+    edge.visitors, edge.fanout.update_counter = recorder, tally
     async with _flushing(settings, recorder):
         yield
 

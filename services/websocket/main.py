@@ -6,10 +6,10 @@ import os
 import time
 
 from diem import __version__
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.links.acceptor import Listener
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.gate import Gate, gate_rules
@@ -39,10 +39,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     name = f"websocket-{settings.number}"
     key = SharedKey.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
-    hub = Hub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
-    edge = Edge(hub, Gate(gate_rules(settings)), _edge_rules(settings, name))
+    hub = FeedHub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
+    edge = Edge(hub.fanout, Gate(gate_rules(settings)), _edge_rules(settings, name), HubService(hub))
     server = WebSocketServer(hub, edge, SystemClock(), ownership)
-    proxies = ProxyPort(edge)
+    proxies = ProxyPort(edge, hub)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity)

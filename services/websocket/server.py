@@ -4,8 +4,8 @@ from typing import Any
 
 import structlog
 
-from diem.fanout.hub import Hub
-from diem.fanout.liveness import Liveness
+from diem.fanout.feed_hub import FeedHub
+from diem.fanout.feed_state import Liveness
 from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge
 from diem.process.clock import Clock
@@ -21,7 +21,7 @@ class WebSocketServer:
     ``ownership`` is the hub's own, where a group of servers shares out the endpoints.
     """
 
-    def __init__(self, hub: Hub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
+    def __init__(self, hub: FeedHub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
         self.hub = hub
         self.edge = edge
         self.liveness = Liveness()
@@ -42,7 +42,7 @@ class WebSocketServer:
         if message.source != self.hub.state.source:
             self._log.info("reading from the start of a source that is new to this server", source=message.source)
         if self.ownership is not None:
-            self.ownership.take_names(message.names)
+            self.ownership.set_names(message.names)
             self._log.info("partitions assigned", partitions=sorted(self.ownership.owned))
         self.hub.hello(message.source, list(message.names))
 
@@ -57,9 +57,9 @@ class WebSocketServer:
         changed = [self._builder.take(change.endpoint, change.value) for change in batch.records]
         self.hub.state.passed(batch.name, batch.next)
         if any(changed) and self._builder.map is not None:
-            ownership.take_map(self._builder.map)
+            ownership.set_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
-            self.edge.send_away(self.hub.settle())
+            self.edge.send_away(self.hub.reconcile())
             self._see_if_ready()
 
     def caught_up(self, name: str) -> None:
@@ -75,12 +75,12 @@ class WebSocketServer:
 
     def resync(self, message: feed.Resync) -> None:
         """Have subscribers fetch what the feed could not tell them of."""
-        self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
+        self.hub.fanout.resync([endpoint.encode() for endpoint in message.endpoints])
 
     def owners(self, message: feed.Owners) -> None:
         """Learn where clients are to be sent."""
         if self.ownership is not None:
-            self.ownership.take_owners(message.owners)
+            self.ownership.set_owners(message.owners)
 
     def beat(self) -> None:
         """The source is alive; it counts when everything before was received."""
@@ -114,7 +114,7 @@ class WebSocketServer:
             "ready": self.why_not_ready() is None,
             "live": self.liveness.live,
             "clients": len(self.edge.connections),
-            "subscriptions": self.hub.registry.entries,
+            "subscriptions": self.hub.fanout.registry.entries,
             "endpoints": len(self.hub.state.retained),
             "position": sum(self.hub.state.positions.values()),
             "source": self.hub.state.source,

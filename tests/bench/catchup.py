@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from diem.fanout.state import FeedState
+from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from diem.fanout.state import FeedState
+from diem.fanout.feed_state import FeedState
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge

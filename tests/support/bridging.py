@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from bridge import main as bridge
 from bridge import positions
 from bridge.settings import Settings
-from diem.fanout.state import FeedState
+from diem.fanout.feed_state import FeedState
 from diem.kafka import topics
 from diem.kafka.client import administering, connected
 from diem.kafka.config import PARTITIONS, KafkaOptions

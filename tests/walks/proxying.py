@@ -13,10 +13,11 @@ from typing import Any, cast
 import structlog
 from hypothesis import strategies as st
 
+from diem.fanout.fanout import Fanout
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.frames import text_frame
-from diem.fanout.hub import Hub
 from diem.fanout.ownership import Ownership
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.gate import Gate
 from diem.links.internal import InternalConnection
 from diem.links.link_monitor import LinkMonitor
@@ -199,12 +200,12 @@ class Member:
         self.url = self.owner.internal
         self._cluster = cluster
         ownership = Ownership()
-        self.hub = Hub(ownership=ownership)
-        edge = Edge(self.hub, cast("Gate", None), EdgeRules(self.owner.server, "z-proxy"))
+        self.hub = FeedHub(ownership=ownership)
+        edge = Edge(self.hub.fanout, cast("Gate", None), EdgeRules(self.owner.server, "z-proxy"), HubService(self.hub))
         edge.ready = True
         self.server = WebSocketServer(self.hub, edge, cluster.clock, ownership)
         self.server._log = _SILENT
-        self.end = ProxyPort(edge)
+        self.end = ProxyPort(edge, self.hub)
         self.end._keeper = cast("LinkMonitor", NoKeeper())
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -269,7 +270,7 @@ class Cluster:
     """
 
     shared: SharedProxy | PassthroughProxy
-    hub: Hub
+    fanout: Fanout
 
     def __init__(self, hints: str) -> None:
         self.clock = ManualClock()

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.gate import Gate, GateRules
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
@@ -227,15 +227,15 @@ class Bridge:
 class Client:
     """A browser: it holds what it was sent, and fetches at a ``resync``. Or a proxy, which passes a ``resync`` on."""
 
-    def __init__(self, hub: Hub, latest: dict[bytes, int], *, fetches: bool) -> None:
-        self.session = Session(self._take, self._take_many, hub.accounts)
+    def __init__(self, hub: FeedHub, latest: dict[bytes, int], *, fetches: bool) -> None:
+        self.session = Session(self._take, self._take_many, hub.fanout.stats)
         self._hub = hub
         self._latest = latest
         self._fetches = fetches
         self.held: dict[bytes, int] = {}
         self._on_the_wire: dict[bytes, int] = {}
         self.frames = 0
-        hub.join(self.session)
+        hub.fanout.join(self.session)
 
     def _take(self, frame: bytes) -> None:
         self.frames += 1
@@ -263,7 +263,7 @@ class Client:
 
     def unsubscribe(self, endpoint: bytes) -> None:
         if not self.session.blocked:
-            self._hub.unsubscribe(self.session, [endpoint.decode()])
+            self._hub.fanout.unsubscribe(self.session, [endpoint.decode()])
 
 
 class World:
@@ -272,8 +272,8 @@ class World:
     def __init__(self, entries: dict[bytes, Entry], begun: Iterable[int]) -> None:
         self.clock = Clock()
         self.ownership = Ownership()
-        self.hub = Hub(ownership=self.ownership)
-        edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-client"))
+        self.hub = FeedHub(ownership=self.ownership)
+        edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub))
         self.server = WebSocketServer(self.hub, edge, self.clock, self.ownership)
         self.map = PartitionMap(Head(PARTITIONS, 0), entries)
         self.publisher = Publisher(self.map)
@@ -404,7 +404,7 @@ class World:
 
     def check(self) -> None:
         hub = self.hub
-        assert hub.accounts.held == sum(client.session.held for client in self.clients)
+        assert hub.fanout.stats.held == sum(client.session.held for client in self.clients)
         for client in self.clients:
             assert client.session.held <= 3 * len(ENDPOINTS)
         if self.bridge.has_read_all(self.map) and self.publisher.has_written_all:
@@ -425,7 +425,7 @@ class World:
         assert self.server.liveness.live
         self.nobody_is_behind()
         state = self.hub.state
-        assert state.counts.consumed == state.counts.stale + self.hub.fanned_out + self.hub.not_subscribed
+        assert state.counts.consumed == state.counts.stale + self.hub.fanout.delivered + self.hub.fanout.not_subscribed
 
 
 STEPS: Sequence[Callable[[World, int], None]] = (

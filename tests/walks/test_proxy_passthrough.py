@@ -6,7 +6,7 @@ from typing import Any, cast
 import orjson
 from hypothesis import given
 
-from diem.fanout.hub import Hub
+from diem.fanout.fanout import Fanout
 from diem.fanout.session import Session
 from proxy.frames import frames_of
 from proxy.passthrough import PassthroughProxy
@@ -74,9 +74,9 @@ class PassthroughCluster(Cluster):
 
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
-        self.hub = Hub()
+        self.fanout = Fanout()
         self.shared = LinedPassthrough(
-            self.hub.accounts, self.router, cast("Dialler", None), self.clock, self.timers.later, upstreams=100
+            self.fanout.stats, self.router, cast("Dialler", None), self.clock, self.timers.later, upstreams=100
         )
         self.shared.make = lambda url, receiver: Line(self.member(url), receiver, self.announced)
 

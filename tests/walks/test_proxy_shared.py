@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 
-from proxy.relay import Relay
+from diem.fanout.fanout import Fanout
 from proxy.shared import SharedProxy
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks
@@ -39,13 +39,12 @@ class SharedClient(WalkClient):
 class SharedCluster(Cluster):
     """One line to each server for all clients."""
 
-    hub: Relay
     shared: SharedProxy
 
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
-        self.hub = Relay(limit=128)
-        self.shared = SharedProxy(self.hub, self.router, self, self.clock, self.timers.later)
+        self.fanout = Fanout()
+        self.shared = SharedProxy(self.fanout, self.router, self, self.clock, self.timers.later)
         self._lines = {member.url: Line(member, self.shared, self.announced) for member in self.members}
 
     def lines(self) -> list[Line]:
@@ -76,7 +75,7 @@ class SharedWalk(Walk):
     cluster: SharedCluster
 
     def end(self) -> None:
-        assert len(self.cluster.hub.state.retained) <= len(self.cluster.shared.follower)
+        assert len(self.cluster.shared.relay.retained) <= len(self.cluster.shared.follower)
         super().end()
 
     def nothing_is_asked_for_in_vain(self) -> None:
@@ -85,9 +84,9 @@ class SharedWalk(Walk):
         assert self.registered(self.cluster.lines()) == dict.fromkeys(wanted, 1)
 
     def nothing_is_left(self) -> None:
-        hub, shared = self.cluster.hub, self.cluster.shared
-        assert not hub.state.retained
-        assert not hub.registry.entries
+        shared = self.cluster.shared
+        assert not shared.relay.retained
+        assert not self.cluster.fanout.registry.entries
         assert not len(shared.follower)
         assert not shared.load
         assert not self.registered(self.cluster.lines())

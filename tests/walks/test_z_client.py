@@ -15,10 +15,10 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.links.client import Event, PartitionedClient
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
 from diem.process.clock import ManualClock
@@ -61,9 +61,9 @@ class Node:
         self.world = world
         self.port = PORT + number
         self.clock = ManualClock()
-        self.hub = Hub(limit=world.limit, ownership=(ownership := Ownership()))
+        self.hub = FeedHub(limit=world.limit, ownership=(ownership := Ownership()))
         rules = EdgeRules(f"websocket-{number}", "z-client", subscriptions=world.limit)
-        self.edge = Edge(self.hub, Gate(GateRules(subscriptions=world.limit)), rules)
+        self.edge = Edge(self.hub.fanout, Gate(GateRules(subscriptions=world.limit)), rules, HubService(self.hub))
         self.server = WebSocketServer(self.hub, self.edge, self.clock, ownership)
         self.places: tuple[int, ...] = ()
         self.read: dict[int, int] = {}
@@ -335,7 +335,7 @@ class World:
 
     @staticmethod
     def _held(node: Node) -> int:
-        return max((len(session.endpoints) for session in node.hub.sessions), default=0)
+        return max((len(session.endpoints) for session in node.hub.fanout.sessions), default=0)
 
 
 async def step(world: World, data: st.DataObject) -> None:

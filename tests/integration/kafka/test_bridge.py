@@ -23,7 +23,7 @@ from bridge import consumer_loop, fetched, positions, session
 from bridge.consumer import assign, consuming
 from bridge.fetched import FetchedBatches
 from deploy.kafka.cluster import LocalCluster
-from diem.fanout.state import FeedState
+from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode

@@ -30,7 +30,7 @@ class Told:
 
     def __init__(self) -> None:
         self.world = World().start()
-        edge = Edge(self.world.hub, cast("Gate", None), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
+        edge = Edge(self.world.fanout, cast("Gate", None), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,

@@ -178,7 +178,7 @@ def test_a_frame_that_is_not_newer_is_not_handed_on(world: World) -> None:
         server.sent.append(text_frame(encode(A, version, version)))
     server.deliver(3)
     assert len(client.said("update")) == 1
-    assert world.hub.state.counts.stale == 3
+    assert world.shared.relay.counts.stale == 3
 
 
 def test_the_last_unsubscribe_drops_the_frame_and_the_subscription(world: World) -> None:
@@ -191,7 +191,7 @@ def test_the_last_unsubscribe_drops_the_frame_and_the_subscription(world: World)
     assert not server.asked
     two.leave()
     assert [(kind, list(names)) for kind, _, names in server.asked] == [("unsubscribe", [A])]
-    assert not world.hub.state.retained
+    assert not world.shared.relay.retained
     run(server)
     world.timers.advance(20)
     assert world.timers.waiting == 0

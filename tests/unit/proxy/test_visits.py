@@ -38,7 +38,7 @@ def test_shared_proxy_believes_the_version_of_a_server_before_its_update_has_com
     client.subscribe(A, B)
     server.serve()
     server.deliver()
-    assert world.hub.retained(A) is None
+    assert world.shared.relay.version(A) is None
     assert visit.said == [([A.encode(), B.encode()], [B.encode()])]
     run(server)
     second = world.client()
@@ -53,9 +53,9 @@ def test_shared_proxy_forgets_what_nobody_wants() -> None:
     client = world.client()
     client.subscribe(A)
     run(world.server_of(A))
-    assert world.hub.has_version(A.encode())
+    assert world.shared.relay.has_version(A.encode())
     client.unsubscribe(A)
-    assert not world.hub.has_version(A.encode())
+    assert not world.shared.relay.has_version(A.encode())
 
 
 def test_passthrough_proxy_writes_down_what_servers_answered() -> None:

@@ -6,8 +6,8 @@ from typing import Any, Protocol, cast
 
 import orjson
 
+from diem.fanout.fanout import Fanout
 from diem.fanout.frames import text_frame
-from diem.fanout.hub import Hub
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
@@ -22,7 +22,6 @@ from proxy import upstream_messages
 from proxy.allowed import Allowed
 from proxy.frames import FrameRun, Splitter, frames_of
 from proxy.passthrough import PassthroughProxy
-from proxy.relay import Relay
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 
@@ -91,7 +90,7 @@ class Surroundings(Protocol):
     """Endpoint -> its version at the source."""
 
     @property
-    def hub(self) -> Hub: ...
+    def fanout(self) -> Fanout: ...
 
     @property
     def shared(self) -> SharedProxy | PassthroughProxy: ...
@@ -102,7 +101,7 @@ class Client:
 
     def __init__(self, world: Surroundings) -> None:
         self.world = world
-        self.session = Session(self._write, self._writelines, world.hub.accounts)
+        self.session = Session(self._write, self._writelines, world.fanout.stats)
         self.held: dict[str, int] = {}
         """The version of the data that it holds: it fetches what it is told of at once."""
         self.wanted: set[str] = set()
@@ -111,7 +110,7 @@ class Client:
         self.heard: list[dict[str, Any]] = []
         self.ids = 0
         self.unanswered: dict[int, set[str]] = {}
-        world.hub.join(self.session)
+        world.fanout.join(self.session)
         world.shared.joined(self.edge)
 
     @property
@@ -137,7 +136,7 @@ class Client:
 
     def leave(self) -> None:
         self.world.shared.left(self.edge)
-        self.world.hub.leave(self.session)
+        self.world.fanout.leave(self.session)
         self.wanted.clear()
         self.confirmed.clear()
 
@@ -241,13 +240,13 @@ class World:
     def __init__(self, *, limit: int = 128) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.hub = Relay(limit=limit)
+        self.fanout = Fanout()
         owners = [Owner(f"b{n:03d}", f"ws://127.0.0.1:91{n:02d}/ws", f"ws://127.0.0.1:81{n:02d}/ws") for n in (1, 2)]
         self.servers = {owner.internal: Server(self, owner) for owner in owners}
         self.latest: dict[str, int] = {}
         self.version = START
         self.router = Router(1, Allowed(["127.0.0.0/8"]), lambda url: self.shared.load[url])
-        self.shared = SharedProxy(self.hub, self.router, self, self.clock, self.timers.later, limit=limit)
+        self.shared = SharedProxy(self.fanout, self.router, self, self.clock, self.timers.later, limit=limit)
         self.assigned = dict(enumerate(self.servers))
         for partition, url in self.assigned.items():
             self.servers[url].partitions.add(partition)

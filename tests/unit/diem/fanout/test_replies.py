@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 import pytest
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.protocol import messages
@@ -23,19 +23,19 @@ def names(form: str) -> list[str]:
     return [form.format(number) for number in range(MAX_NAMES)]
 
 
-def hub(*, owned: bool, limit: int) -> Hub:
+def hub(*, owned: bool, limit: int) -> FeedHub:
     ownership = Ownership()
-    ownership.take_map(PartitionMap(Head(1, 0), {}))
-    ownership.take_names(["diem.updates/0"] if owned else [])
-    ownership.take_owners({"diem.updates/0": OWNER})
-    return Hub(limit=limit, ownership=ownership)
+    ownership.set_map(PartitionMap(Head(1, 0), {}))
+    ownership.set_names(["diem.updates/0"] if owned else [])
+    ownership.set_owners({"diem.updates/0": OWNER})
+    return FeedHub(limit=limit, ownership=ownership)
 
 
-def answered(of: Hub, wanted: list[str]) -> tuple[bytes, Mapping[str, Refusal]]:
+def answered(of: FeedHub, wanted: list[str]) -> tuple[bytes, Mapping[str, Refusal]]:
     asked = orjson.dumps({"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(wanted, 0)})
     request = parse(asked)
     assert isinstance(request, messages.Subscribe)
-    session = Session(lambda _: None, lambda _: None, of.accounts)
+    session = Session(lambda _: None, lambda _: None, of.fanout.stats)
     answer = of.subscribe(session, request.endpoints)
     return messages.subscribed(1, answer.endpoints, answer.rejected), answer.rejected
 

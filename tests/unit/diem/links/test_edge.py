@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.links.acceptor import Listener
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
 from diem.links.timer_wheel import PING_EVERY, TimerWheel
@@ -41,7 +41,8 @@ def test_every_member_has_one_turn_and_one_look_in_each_round() -> None:
 
 @pytest.fixture
 async def edge() -> AsyncIterator[tuple[Edge, int]]:
-    edge = Edge(Hub(), Gate(GateRules()), EdgeRules("test", "single"))
+    hub = FeedHub()
+    edge = Edge(hub.fanout, Gate(GateRules()), EdgeRules("test", "single"), HubService(hub))
     edge.ready = True
     edge.say_status(live=True, since="-")
     made: list[EdgeConnection] = []
@@ -94,7 +95,7 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
     seen = await _frames(reader, CLOSE)
     assert PING in seen
     assert not served.connections
-    assert not served.hub.sessions
+    assert not served.fanout.sessions
     assert served.closes == {1011: 1}
     writer.close()
 

@@ -10,8 +10,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from diem.fanout.hub import Hub
-from diem.links.edge import Edge, EdgeRules
+from diem.fanout.feed_hub import FeedHub
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.gate import Gate, GateRules
 from diem.links.internal import InternalListener
 from diem.links.link_monitor import LinkMonitor
@@ -29,11 +29,11 @@ class Served:
     """A server's internal listener with its end for proxies."""
 
     def __init__(self) -> None:
-        self.hub = Hub(limit=2)
-        self.edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-proxy"))
+        self.hub = FeedHub(limit=2)
+        self.edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-proxy"), HubService(self.hub))
         self.edge.ready = True
         self.edge.say_status(live=True, since="-")
-        self.end = ProxyPort(self.edge)
+        self.end = ProxyPort(self.edge, self.hub)
         self.listener = InternalListener(
             "127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, ends={PATH: self.end}
         )
@@ -85,9 +85,9 @@ async def test_a_proxy_is_welcomed_and_subscribes_beyond_the_limits_of_a_client(
         assert (await hear(link))["endpoint"] == names[3]
         await link.send(orjson.dumps({"type": "unsubscribe", "id": 2, "endpoints": names[:100]}), text=True)
         assert (await hear(link))["type"] == "unsubscribed"
-        assert served.hub.registry.entries == 50
+        assert served.hub.fanout.registry.entries == 50
     async with asyncio.timeout(PATIENCE_S):
-        while served.hub.registry.entries or len(served.end):
+        while served.hub.fanout.registry.entries or len(served.end):
             await asyncio.sleep(0.01)
 
 
@@ -126,7 +126,7 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
         await link.send(orjson.dumps({"type": "subscribe", "id": 1, "endpoints": {"/a": None}}), text=True)
         await hear(link)
         link.transport.pause_reading()
-        (session,) = served.hub.sessions
+        (session,) = served.hub.fanout.sessions
         version = V1
         async with asyncio.timeout(PATIENCE_S):
             while not session.blocked:
@@ -142,7 +142,7 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
         async with asyncio.timeout(PATIENCE_S):
             while (await hear(link)).get("version") != version:
                 pass
-        assert served.hub.accounts.conflated > 0
+        assert served.hub.fanout.stats.conflated > 0
 
 
 async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served: Served) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from diem.fanout.update_counter import UpdateCounter
+from diem.fanout.fanout import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.traffic import TrafficEvent, Type, decode

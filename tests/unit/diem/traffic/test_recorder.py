@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from diem.fanout.hub import Hub
+from diem.fanout.fanout import UpdateCounter
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.fanout.update_counter import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
@@ -21,17 +21,17 @@ START = 1_700_000_000_000
 
 
 class World:
-    def __init__(self, directory: Path, hub: Hub | None = None, **bounds: Any) -> None:
+    def __init__(self, directory: Path, hub: FeedHub | None = None, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START)
-        self.hub = hub or Hub()
-        self.hub.tally = UpdateCounter()
+        self.hub = hub or FeedHub()
+        self.hub.fanout.update_counter = UpdateCounter()
         self.salt = SharedKey.create(directory / "traffic.salt")
-        self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.tally, **bounds)
+        self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.fanout.update_counter, **bounds)
 
     def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
-        session = Session(lambda _: None, lambda _: None, self.hub.accounts)
+        session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
         session.visit = self.recorder.came(client, bytes([number]) * 8, address)
-        self.hub.join(session)
+        self.hub.fanout.join(session)
         return session
 
     def events(self) -> list[TrafficEvent]:
@@ -58,8 +58,8 @@ def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
     world.hub.subscribe(session, {"/a": 0, "bad": 0, "/b": 0})
     world.hub.subscribe(session, {"/b": 0, "/c": 0})
     world.hub.subscribe(session, {"/a": 0})
-    world.hub.unsubscribe(session, ["/nobody", "/a", "/a", "\udc80"])
-    world.hub.unsubscribe(session, ["/a"])
+    world.hub.fanout.unsubscribe(session, ["/nobody", "/a", "/a", "\udc80"])
+    world.hub.fanout.unsubscribe(session, ["/a"])
     assert world.said() == [
         ("connect", ()),
         ("subscribe", ("/a", "/b")),
@@ -69,23 +69,23 @@ def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
 
 
 def test_sessions_of_proxies_are_not_recorded(world: World) -> None:
-    proxy = Session(lambda _: None, lambda _: None, world.hub.accounts, exempt=True)
-    world.hub.join(proxy)
+    proxy = Session(lambda _: None, lambda _: None, world.hub.fanout.stats, exempt=True)
+    world.hub.fanout.join(proxy)
     world.hub.subscribe(proxy, {"/a": 0})
-    world.hub.unsubscribe(proxy, ["/a"])
+    world.hub.fanout.unsubscribe(proxy, ["/a"])
     assert world.said() == []
 
 
 def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
     ownership = Ownership()
-    ownership.take_map(PartitionMap(Head(1, 0), {}))
-    ownership.take_names(["diem.updates/0"])
-    world = World(tmp_path, Hub(ownership=ownership))
+    ownership.set_map(PartitionMap(Head(1, 0), {}))
+    ownership.set_names(["diem.updates/0"])
+    world = World(tmp_path, FeedHub(ownership=ownership))
     session = world.session()
     world.hub.subscribe(session, {"/a": 0, "/b": 0})
-    world.hub.settle()
-    ownership.take_names([])
-    world.hub.settle()
+    world.hub.reconcile()
+    ownership.set_names([])
+    world.hub.reconcile()
     assert [(type_, sorted(names)) for type_, names in world.said()] == [
         ("connect", []),
         ("subscribe", ["/a", "/b"]),
@@ -172,8 +172,8 @@ def test_a_process_that_nobody_uses_is_silent_after_it_has_said_so(world: World)
     assert [minute(), minute(), minute()] == [2, 1, 1], "sessions last as long as signs of life come"
     session.visit.ended()
     assert [minute(), minute(), minute()] == [2, 0, 0]
-    assert world.hub.tally is not None
-    world.hub.tally.take([b"/a"])
+    assert world.hub.fanout.update_counter is not None
+    world.hub.fanout.update_counter.receive([b"/a"])
     assert [minute(), minute(), minute()] == [1, 1, 0]
 
 
@@ -181,8 +181,8 @@ def test_counts_after_a_silence_are_of_the_last_minute_only(world: World) -> Non
     for _ in range(3):
         world.clock.advance(60)
         world.recorder.count()
-    assert world.hub.tally is not None
-    world.hub.tally.take([b"/a"])
+    assert world.hub.fanout.update_counter is not None
+    world.hub.fanout.update_counter.receive([b"/a"])
     world.clock.advance(60)
     world.recorder.count()
     counts = world.events()[-1]
@@ -190,7 +190,7 @@ def test_counts_after_a_silence_are_of_the_last_minute_only(world: World) -> Non
 
 
 def test_in_the_baseline_mode_every_session_counts(tmp_path: Path) -> None:
-    world = World(tmp_path, Hub(everyone=True))
+    world = World(tmp_path, FeedHub(everyone=True))
     world.hub.hello("s", ["store"])
     world.hub.caught_up("store")
     world.session(number=1)
@@ -202,8 +202,8 @@ def test_in_the_baseline_mode_every_session_counts(tmp_path: Path) -> None:
 
 
 def test_many_counted_endpoints_become_several_events(world: World) -> None:
-    assert world.hub.tally is not None
-    world.hub.tally.take(f"/{n}".encode() for n in range(450))
+    assert world.hub.fanout.update_counter is not None
+    world.hub.fanout.update_counter.receive(f"/{n}".encode() for n in range(450))
     world.clock.advance(60)
     world.recorder.count()
     assert world.recorder.queued == 3
@@ -213,8 +213,8 @@ def test_many_counted_endpoints_become_several_events(world: World) -> None:
 
 
 def test_counts_wait_until_a_clock_that_was_set_back_goes_on(world: World) -> None:
-    assert world.hub.tally is not None
-    world.hub.tally.take([b"/a"])
+    assert world.hub.fanout.update_counter is not None
+    world.hub.fanout.update_counter.receive([b"/a"])
     world.clock.step_wall(-3600)
     world.recorder.count()
     assert world.events() == []
@@ -233,7 +233,7 @@ def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
     world.hub.subscribe(session, {"/c": 0})
     assert world.recorder.lost == {"disk": 1}
     assert world.said() == [("connect", ()), ("subscribe", ("/a",)), ("subscribe", ("/b",))]
-    world.hub.unsubscribe(session, ["/a"])
+    world.hub.fanout.unsubscribe(session, ["/a"])
     assert world.said() == [("unsubscribe", ("/a",))]
 
 
@@ -250,9 +250,9 @@ def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
 
 def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) -> None:
     world = World(tmp_path, max_bytes=10_000)
-    assert world.hub.tally is not None
+    assert world.hub.fanout.update_counter is not None
     for _ in range(2):
-        world.hub.tally.take([b"/%d" % number for number in range(400)])
+        world.hub.fanout.update_counter.receive([b"/%d" % number for number in range(400)])
         world.clock.advance(60)
         world.recorder.count()
     assert (world.recorder.queued, world.recorder.lost) == (2, {"queue": 2})
@@ -282,7 +282,7 @@ def test_names_without_a_version_are_told_apart(world: World) -> None:
     world.hub.subscribe(session, {"/a": 0, "/invented": 0, "/gone": 0})
     world.hub.subscribe(session, {"/b": 0})
     world.update("/b")
-    world.hub.unsubscribe(session, ["/invented"])
+    world.hub.fanout.unsubscribe(session, ["/invented"])
     said = [(event.type, event.endpoints, event.unknown) for event in world.events()]
     assert said == [
         ("connect", (), ()),

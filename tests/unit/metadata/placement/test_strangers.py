@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from diem.fanout.hub import Hub
+from diem.fanout.fanout import UpdateCounter
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import Session
-from diem.fanout.update_counter import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
@@ -38,13 +38,17 @@ class World:
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self.clock = ManualClock(wall_ms=START)
-        self.hub = Hub()
-        self.hub.tally = UpdateCounter()
+        self.hub = FeedHub()
+        self.hub.fanout.update_counter = UpdateCounter()
         self.sequence = 0
         self.open: dict[str, int] = {}
         salt = SharedKey.create(directory / "traffic.salt")
         self.recorder = Recorder(
-            "websocket-1", salt, self.clock.wall_ms, self.hub.tally, open_of=lambda address: self.open[address]
+            "websocket-1",
+            salt,
+            self.clock.wall_ms,
+            self.hub.fanout.update_counter,
+            open_of=lambda address: self.open[address],
         )
         self.hub.hello("s", ["store"])
         self.update(REAL)
@@ -52,10 +56,10 @@ class World:
         self.arrivals: list[Arrival] = []
 
     def session(self, number: int, address: str) -> Session:
-        session = Session(lambda _: None, lambda _: None, self.hub.accounts)
+        session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
         self.open[address] = self.open.get(address, 0) + 1
         session.visit = self.recorder.came(f"client-{number}", number.to_bytes(8), address)
-        self.hub.join(session)
+        self.hub.fanout.join(session)
         return session
 
     def update(self, names: list[str]) -> None:
@@ -92,7 +96,7 @@ class World:
             for session, names in attackers:
                 held = [endpoint.decode() for endpoint in session.endpoints]
                 if held:
-                    self.hub.unsubscribe(session, held)
+                    self.hub.fanout.unsubscribe(session, held)
                 else:
                     self.hub.subscribe(session, {next(names): 0 for _ in range(100)})
             if self.clock.wall_ms() % 60_000 == 0:

@@ -3,7 +3,7 @@
 import pytest
 from websockets.datastructures import Headers
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.links.gate import Gate, gate_rules
@@ -25,12 +25,12 @@ def test_a_connection_holds_more_where_endpoints_of_several_servers_may_come_tog
 
 def test_what_one_client_had_at_several_servers_is_taken_by_one_and_the_bound_holds() -> None:
     ownership = Ownership()
-    ownership.take_map(PartitionMap(Head(1, 0)))
-    ownership.take_names(["diem.updates/0"])
+    ownership.set_map(PartitionMap(Head(1, 0)))
+    ownership.set_names(["diem.updates/0"])
     settings = Settings.model_validate({"mode": "z-client", "subscriptions": 5})
-    hub = Hub(limit=settings.connection_subscriptions, ownership=ownership)
-    session = Session(lambda _: None, lambda _: None, hub.accounts)
-    hub.join(session)
+    hub = FeedHub(limit=settings.connection_subscriptions, ownership=ownership)
+    session = Session(lambda _: None, lambda _: None, hub.fanout.stats)
+    hub.fanout.join(session)
     before = {f"/{server}/{number}": 0 for server in range(GROUP_ALLOWANCE) for number in range(5)}
     assert not hub.subscribe(session, before).rejected
     assert {str(why.code) for why in hub.subscribe(session, {"/more": 0}).rejected.values()} == {"limit"}

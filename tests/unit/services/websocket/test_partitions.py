@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import orjson
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.gate import Gate, GateRules
 from diem.process.clock import SystemClock
 from diem.protocol import feed
@@ -23,11 +23,11 @@ ENTRIES = {b"/a": Entry(0), b"/b": Entry(1), b"/c": Entry(1), b"/h": Entry(HOT)}
 
 
 class Client:
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: FeedHub) -> None:
         self.hub = hub
         self.said: list[dict[str, object]] = []
-        self.session = Session(self.take, self.take_many, hub.accounts)
-        hub.join(self.session)
+        self.session = Session(self.take, self.take_many, hub.fanout.stats)
+        hub.fanout.join(self.session)
 
     def take(self, frame: bytes) -> None:
         self.said.append(orjson.loads(frame[2:] if frame[1] < 126 else frame[4:]))
@@ -50,8 +50,8 @@ class Group:
 
     def __init__(self) -> None:
         self.ownership = Ownership()
-        self.hub = Hub(ownership=self.ownership)
-        self.edge = Edge(self.hub, Gate(GateRules()), EdgeRules("websocket-1", "z-client"))
+        self.hub = FeedHub(ownership=self.ownership)
+        self.edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub))
         self.server = WebSocketServer(self.hub, self.edge, SystemClock(), self.ownership)
         self._offset = 0
 
@@ -135,7 +135,7 @@ def test_only_what_was_really_lost_is_moved() -> None:
     group.update(0, "/a", V1)
     assert [message["endpoint"] for message in client.of("update")] == ["/a"]
     assert set(client.session.endpoints) == {b"/a", b"/h"}
-    assert group.hub.registry.entries == 2
+    assert group.hub.fanout.registry.entries == 2
 
 
 def test_a_rebalance_that_changes_nothing_moves_nobody() -> None:
@@ -202,7 +202,7 @@ def test_a_moving_endpoint_is_announced_once_goes_on_being_delivered_and_takes_n
     assert len(client.of("moved")) == 2
     group.update(0, "/a", V2)
     assert len(client.of("update")) == 1
-    assert group.hub.registry.entries == 0
+    assert group.hub.fanout.registry.entries == 0
 
 
 class Connection:
@@ -226,7 +226,7 @@ def test_a_client_that_was_told_to_leave_and_has_not_is_closed_when_the_move_is_
     other.subscribe("/d")
     moving = {**ENTRIES, b"/a": Entry(0, 1), b"/d": Entry(0), b"/e": Entry(0)}
     group.mapped(1, Phase.MOVE, moving)
-    gone.hub.unsubscribe(gone.session, ["/a"])
+    gone.hub.fanout.unsubscribe(gone.session, ["/a"])
     late.subscribe("/e")
     group.mapped(2, Phase.RETIRE, {**moving, b"/e": Entry(0, 1)})
     closed = {client: connection.closed for client, connection in connections.items()}
@@ -240,7 +240,7 @@ def test_the_accounts_balance_after_a_move() -> None:
     client.subscribe("/a", "/b")
     group.update(0, "/a", V1)
     group.assigned(0)
-    assert group.hub.accounts.sent == len(client.said)
+    assert group.hub.fanout.stats.sent == len(client.said)
 
 
 def test_a_map_that_forgets_an_entry_falls_back_to_the_hash() -> None:

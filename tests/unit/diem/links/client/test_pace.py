@@ -5,10 +5,10 @@ from typing import Self
 
 import pytest
 
-from diem.fanout.hub import Hub
+from diem.fanout.feed_hub import FeedHub
 from diem.links.client import Event, UpdatesClient
 from diem.links.client.pace import Pace
-from diem.links.edge import Edge, EdgeRules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.gate import Gate, GateRules
 from diem.protocol.codes import Close, reconnects
@@ -27,7 +27,9 @@ class Served:
         self.loop = loop
         self.dials: list[float] = []
         gate = Gate(GateRules(subscriptions=subscriptions))
-        self.edge = Edge(Hub(limit=10_000), gate, EdgeRules("test", "single", subscriptions=subscriptions))
+        hub = FeedHub(limit=10_000)
+        rules = EdgeRules("test", "single", subscriptions=subscriptions)
+        self.edge = Edge(hub.fanout, gate, rules, HubService(hub))
         self.edge.ready = True
         self.edge.say_status(live=True, since="-")
         self.client = UpdatesClient(URL)
@@ -42,7 +44,7 @@ class Served:
     @property
     def subscribed(self) -> set[str]:
         """What the server has registered."""
-        return {name.decode() for session in self.edge.hub.sessions for name in session.endpoints}
+        return {name.decode() for session in self.edge.fanout.sessions for name in session.endpoints}
 
     def close(self, code: int, reason: str) -> None:
         for connection in list(self.edge.connections):

@@ -2,8 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from diem.fanout.liveness import Liveness
-from diem.fanout.state import FeedState, UnknownStream
+from diem.fanout.feed_state import FeedState, Liveness, UnknownStream
 from diem.protocol.feed import Batch, FeedError
 from diem.protocol.update import Change
 

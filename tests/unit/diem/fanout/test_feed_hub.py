@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from diem.fanout.feed_hub import FeedHub
 from diem.fanout.frames import text_frame
-from diem.fanout.hub import Hub
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.update import Change, encode
@@ -20,14 +20,14 @@ NAMES = ["/a", "/b", "/c"]
 class Client:
     """What a browser would know: told versions, and what it holds after fetching."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: FeedHub) -> None:
         self.hub = hub
         self.told: dict[str, int] = {}
         self.resynced: set[str] = set()
         self.subscribed: set[str] = set()
         self.frames = 0
-        self.session = Session(self.receive, self.receive_many, hub.accounts)
-        hub.join(self.session)
+        self.session = Session(self.receive, self.receive_many, hub.fanout.stats)
+        hub.fanout.join(self.session)
 
     def receive(self, frame: bytes) -> None:
         self.frames += 1
@@ -70,7 +70,7 @@ class Store:
 class HubMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.hub = Hub(limit=3)
+        self.hub = FeedHub(limit=3)
         self.clients: list[Client] = []
         self.stores = 1
         self.store = Store(1, START)
@@ -151,7 +151,7 @@ class HubMachine(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def unsubscribe(self, data: st.DataObject, name: str) -> None:
         client = data.draw(st.sampled_from(self.clients))
-        self.hub.unsubscribe(client.session, [name])
+        self.hub.fanout.unsubscribe(client.session, [name])
         client.subscribed.discard(name)
 
     @precondition(lambda self: self.clients)
@@ -165,7 +165,7 @@ class HubMachine(RuleBasedStateMachine):
     def disconnect(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self.clients))
         self.clients.remove(client)
-        self.hub.leave(client.session)
+        self.hub.fanout.leave(client.session)
         client.subscribed.clear()
 
     @invariant()
@@ -183,19 +183,23 @@ class HubMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_frame_is_accounted_for(self) -> None:
-        accounts = self.hub.accounts
+        accounts = self.hub.fanout.stats
         assert accounts.sent >= sum(client.frames for client in self.clients)
         assert accounts.held == sum(client.session.held for client in self.clients)
 
     @invariant()
     def registry_holds_what_the_clients_hold(self) -> None:
-        assert self.hub.registry.entries == sum(len(client.subscribed) for client in self.clients)
+        assert self.hub.fanout.registry.entries == sum(len(client.subscribed) for client in self.clients)
 
     def teardown(self) -> None:
         for client in self.clients:
-            self.hub.leave(client.session)
-        assert (self.hub.registry.entries, len(self.hub.registry), len(self.hub.sessions)) == (0, 0, 0)
-        assert self.hub.accounts.held == 0
+            self.hub.fanout.leave(client.session)
+        assert (self.hub.fanout.registry.entries, len(self.hub.fanout.registry), len(self.hub.fanout.sessions)) == (
+            0,
+            0,
+            0,
+        )
+        assert self.hub.fanout.stats.held == 0
 
 
 HubMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -203,7 +207,7 @@ TestHub = HubMachine.TestCase
 
 
 def test_a_wiped_store_without_the_endpoint_is_announced_by_resync() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     hub.hello("one", ["store"])
@@ -218,7 +222,7 @@ def test_a_wiped_store_without_the_endpoint_is_announced_by_resync() -> None:
 
 
 def test_conflation_keeps_the_latest_frame_of_each_endpoint_and_counts_the_rest() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     for name in NAMES:
         client.subscribe(name)
@@ -232,15 +236,15 @@ def test_conflation_keeps_the_latest_frame_of_each_endpoint_and_counts_the_rest(
         )
     assert client.frames == 0
     assert client.session.held == 3
-    assert hub.accounts.conflated == 297
+    assert hub.fanout.stats.conflated == 297
     client.session.unblock()
     assert client.told == {"/b": START + 298, "/c": START + 299, "/a": START + 300}
 
 
 def test_everyone_mode_sends_every_update_to_every_session() -> None:
-    hub = Hub(everyone=True)
+    hub = FeedHub(everyone=True)
     frames: list[bytes] = []
-    hub.join(Session(frames.append, frames.extend, hub.accounts))
+    hub.fanout.join(Session(frames.append, frames.extend, hub.fanout.stats))
     hub.hello("s", ["store"])
     hub.caught_up("store")
     hub.batch(Batch("store", 2, iter([Change(1, b"/a", START, 0, encode("/a", START, START))])))
@@ -248,7 +252,7 @@ def test_everyone_mode_sends_every_update_to_every_session() -> None:
 
 
 def test_names_beyond_the_limit_are_rejected_one_by_one_and_the_rest_registered() -> None:
-    hub = Hub(limit=2)
+    hub = FeedHub(limit=2)
     client = Client(hub)
     answer = hub.subscribe(client.session, {"/a": 0, "bad": 0, "/b": 0, "/c": 0})
     assert set(answer.endpoints) == {"/a", "/b"}
@@ -256,7 +260,7 @@ def test_names_beyond_the_limit_are_rejected_one_by_one_and_the_rest_registered(
 
 
 def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     client.subscribe("/b")
@@ -265,19 +269,19 @@ def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:
     client.session.block()
     for n, name in enumerate(("/a", "/b"), 1):
         hub.batch(Batch("store", n + 1, iter([Change(n, name.encode(), START, 0, encode(name, START, START))])))
-    hub.unsubscribe(client.session, ["/a"])
+    hub.fanout.unsubscribe(client.session, ["/a"])
     client.subscribed.discard("/a")
     client.session.unblock()
     assert client.told == {"/b": START}
-    assert (hub.accounts.dropped, hub.accounts.sent) == (1, 1)
+    assert (hub.fanout.stats.dropped, hub.fanout.stats.sent) == (1, 1)
 
 
 def test_what_the_feed_could_not_tell_is_fetched_again_by_its_subscribers_alone() -> None:
-    hub = Hub()
+    hub = FeedHub()
     looking, elsewhere = Client(hub), Client(hub)
     looking.subscribe("/a")
     elsewhere.subscribe("/b")
-    hub.resync([b"/a", b"/c"])
+    hub.fanout.resync([b"/a", b"/c"])
     assert (looking.resynced, elsewhere.frames) == ({"/a"}, 0)
 
 
@@ -285,19 +289,19 @@ def change(version: int, name: str = "/a") -> Change:
     return Change(version - START, name.encode(), version, 0, encode(name, version, version))
 
 
-def catching_up(hub: Hub, *names: str) -> None:
+def catching_up(hub: FeedHub, *names: str) -> None:
     hub.state.resume()
     hub.hello("s", list(names))
 
 
-def live(hub: Hub, *names: str) -> None:
+def live(hub: FeedHub, *names: str) -> None:
     catching_up(hub, *names)
     for name in names:
         hub.caught_up(name)
 
 
 def test_what_a_lost_name_brought_while_it_caught_up_reaches_the_subscribers() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     live(hub, "p", "q")
@@ -312,7 +316,7 @@ def test_what_a_lost_name_brought_while_it_caught_up_reaches_the_subscribers() -
 
 
 def test_an_older_version_is_not_delivered_after_a_newer_one_when_a_name_has_caught_up() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     live(hub, "p", "q")
@@ -328,29 +332,29 @@ def test_an_older_version_is_not_delivered_after_a_newer_one_when_a_name_has_cau
 
 
 def test_a_resync_and_an_update_do_not_replace_each_other_while_they_are_held_back() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     live(hub, "p")
     client.session.block()
     hub.batch(Batch("p", 2, iter([change(START + 5)])))
-    hub.resync([b"/a"])
-    hub.resync([b"/a"])
-    assert (client.session.held, hub.accounts.conflated) == (2, 1)
+    hub.fanout.resync([b"/a"])
+    hub.fanout.resync([b"/a"])
+    assert (client.session.held, hub.fanout.stats.conflated) == (2, 1)
     client.session.unblock()
     assert (client.told, client.resynced) == ({"/a": START + 5}, {"/a"})
 
 
 def test_a_resync_that_is_held_back_is_dropped_with_the_subscription() -> None:
-    hub = Hub()
+    hub = FeedHub()
     client = Client(hub)
     client.subscribe("/a")
     live(hub, "p")
     client.session.block()
-    hub.resync([b"/a"])
+    hub.fanout.resync([b"/a"])
     hub.batch(Batch("p", 2, iter([change(START + 5)])))
-    hub.unsubscribe(client.session, ["/a"])
-    assert (client.session.held, hub.accounts.held, hub.accounts.dropped) == (0, 0, 2)
+    hub.fanout.unsubscribe(client.session, ["/a"])
+    assert (client.session.held, hub.fanout.stats.held, hub.fanout.stats.dropped) == (0, 0, 2)
     client.session.unblock()
     assert client.frames == 0
 

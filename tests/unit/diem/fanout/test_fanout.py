@@ -1,7 +1,9 @@
+"""The registry of subscriptions as a state machine, and the counts by endpoint."""
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from diem.fanout.registry import Registry
+from diem.fanout.fanout import Registry, UpdateCounter
 
 ENDPOINTS = st.sampled_from([b"/a", b"/b", b"/c"])
 SUBSCRIBERS = st.integers(0, 4)
@@ -53,3 +55,22 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
+
+
+def test_updates_and_frames_are_counted_apart() -> None:
+    counter = UpdateCounter()
+    counter.receive([b"/a", b"/b"])
+    counter.deliver(b"/a", 3)
+    counter.receive([b"/a"])
+    counter.deliver(b"/a", 2)
+    assert sorted(counter) == [(b"/a", 2, 5), (b"/b", 1, 0)]
+
+
+def test_what_is_taken_out_is_counted_no_more() -> None:
+    counter = UpdateCounter()
+    counter.receive([b"/a"])
+    counter.deliver(b"/a", 1)
+    done = counter.swap()
+    counter.receive([b"/b"])
+    assert (list(done), list(counter)) == ([(b"/a", 1, 1)], [(b"/b", 1, 0)])
+    assert (len(done), len(counter)) == (1, 1)

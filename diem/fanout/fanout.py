@@ -1,0 +1,241 @@
+"""Fan-out: the registry of subscriptions, and the delivery of frames to the sessions that subscribed."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from diem.fanout.frames import text_frame
+from diem.fanout.session import DeliveryStats, Session
+from diem.protocol import messages
+
+S = TypeVar("S")
+
+
+class UpdateCounter:
+    """Counts of one interval by endpoint: updates received here, and frames delivered for them."""
+
+    def __init__(self) -> None:
+        self._received: dict[bytes, int] = {}
+        self._delivered: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._received)
+
+    def receive(self, endpoints: Iterable[bytes]) -> None:
+        """Count one update of each: a lookup and an addition for every update of the system."""
+        received = self._received
+        known = received.get
+        for endpoint in endpoints:
+            received[endpoint] = known(endpoint, 0) + 1
+
+    def deliver(self, endpoint: bytes, sessions: int) -> None:
+        """Count the delivery of an update to ``sessions`` sessions."""
+        self._delivered[endpoint] = self._delivered.get(endpoint, 0) + sessions
+
+    def swap(self) -> "UpdateCounter":
+        """Return what was counted until now as a counter of its own, and start again at zero."""
+        done = UpdateCounter()
+        done._received, self._received = self._received, {}
+        done._delivered, self._delivered = self._delivered, {}
+        return done
+
+    def __iter__(self) -> Iterator[tuple[bytes, int, int]]:
+        """Iterate over endpoint, updates received, frames delivered."""
+        for endpoint, number in self._received.items():
+            yield endpoint, number, self._delivered.get(endpoint, 0)
+
+
+class _Subscribers(set[S]):
+    """The subscribers of one endpoint, with the one copy of its name that all of them share."""
+
+    __slots__ = ("endpoint",)
+    endpoint: bytes
+
+
+class Registry(Generic[S]):
+    """Subscriptions as a map endpoint -> set of subscribers, compact and open to change at any time.
+
+    Subscribers are compared by identity-like hash. Fan-out iterates over the sets themselves, without a copy: while
+    :meth:`iterating`, changes are deferred until the loop has ended: a disconnect during the loop is harmless. The
+    deferred changes are bounded by what one loop can cause: one per subscriber and endpoint.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: dict[bytes, _Subscribers[S]] = {}
+        self._iterating = False
+        self._deferred: list[tuple[bool, bytes, S]] = []
+        self.entries = 0
+        """Subscriptions held: the sum over all endpoints of their subscribers."""
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over a copy of the endpoints with subscribers: the registry may change meanwhile."""
+        return iter(list(self._subscribers))
+
+    def __contains__(self, endpoint: bytes) -> bool:
+        return endpoint in self._subscribers
+
+    def subscribers(self, endpoint: bytes) -> Collection[S]:
+        """Return the subscribers of an endpoint: the set itself, to be iterated within :meth:`iterating` only."""
+        return self._subscribers.get(endpoint, ())
+
+    def subscribed(self, endpoints: Iterable[bytes]) -> list[bytes]:
+        """Return those of ``endpoints`` that have subscribers, in the same order."""
+        held = self._subscribers
+        return [endpoint for endpoint in endpoints if endpoint in held]
+
+    def add(self, endpoint: bytes, subscriber: S) -> bytes:
+        """Subscribe; a repeat changes nothing. Return the shared copy of the name, for the subscriber to keep."""
+        if self._iterating:
+            self._deferred.append((True, endpoint, subscriber))
+            return endpoint
+        found = self._subscribers.get(endpoint)
+        if found is None:
+            found = self._subscribers[endpoint] = _Subscribers()
+            found.endpoint = endpoint
+        before = len(found)
+        found.add(subscriber)
+        self.entries += len(found) - before
+        return found.endpoint
+
+    def discard(self, endpoint: bytes, subscriber: S) -> None:
+        """Unsubscribe; no-op when not subscribed. The last subscriber removes the endpoint."""
+        if self._iterating:
+            self._deferred.append((False, endpoint, subscriber))
+            return
+        found = self._subscribers.get(endpoint)
+        if found is None or subscriber not in found:
+            return
+        found.discard(subscriber)
+        self.entries -= 1
+        if not found:
+            del self._subscribers[endpoint]
+
+    @contextmanager
+    def iterating(self) -> Iterator[None]:
+        """Freeze the sets while the block runs; changes made meanwhile are applied in order at its end."""
+        self._iterating = True
+        try:
+            yield
+        finally:
+            self._iterating = False
+            deferred, self._deferred = self._deferred, []
+            for is_add, endpoint, subscriber in deferred:
+                (self.add if is_add else self.discard)(endpoint, subscriber)
+
+
+class Fanout:
+    """Sessions, their subscriptions, and delivery. It keeps no state of endpoints: see ``feed_hub`` and the proxy.
+
+    Args:
+        everyone: the baseline mode ``all-to-all``: every update goes to every session, subscribed or not.
+    """
+
+    def __init__(self, *, everyone: bool = False) -> None:
+        self.registry: Registry[Session] = Registry()
+        self.sessions: set[Session] = set()
+        self.stats = DeliveryStats()
+        self.not_subscribed = 0
+        """Fresh updates that nobody here had subscribed to."""
+        self.delivered = 0
+        """Fresh updates delivered to at least one session."""
+        self.update_counter: UpdateCounter | None = None
+        """Counts updates by endpoint, where traffic is recorded."""
+        self._everyone = everyone
+
+    def join(self, session: Session) -> None:
+        """Add the session of a client that has connected."""
+        self.sessions.add(session)
+
+    def leave(self, session: Session) -> None:
+        """Remove a session with all of its subscriptions."""
+        self.sessions.discard(session)
+        for endpoint in session.endpoints:
+            self.registry.discard(endpoint, session)
+        session.endpoints.clear()
+        session.close()
+
+    def unsubscribe(self, session: Session, names: Iterable[str]) -> None:
+        """Remove a session from endpoints; nothing follows for them, not even frames that were held back."""
+        leaving = dict.fromkeys(name.encode(errors="replace") for name in names)
+        if session.visit is not None and (subscribed := [each for each in leaving if each in session.endpoints]):
+            session.visit.unsubscribed(subscribed)
+        for endpoint in leaving:
+            session.endpoints.pop(endpoint, None)
+            self.registry.discard(endpoint, session)
+            session.forget(endpoint)
+
+    def broadcast(self, frame: bytes) -> None:
+        """Send a frame to every session that is not blocked; a blocked one is sent the state when it unblocks."""
+        for session in self.sessions:
+            if not session.blocked:
+                self.stats.offered += 1
+                session.send(frame)
+
+    def publish(self, fresh: Mapping[bytes, bytes], counter: UpdateCounter | None = None) -> None:
+        """Deliver endpoint -> update; one without subscribers costs a lookup, and no frame."""
+        everything: Collection[bytes] = fresh if self.sessions else ()
+        wanted = everything if self._everyone else self.registry.subscribed(fresh)
+        self.delivered += len(wanted)
+        self.not_subscribed += len(fresh) - len(wanted)
+        if counter is not None:
+            self._count(counter, fresh, wanted)
+        if wanted:
+            self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
+
+    def publish_frames(self, fresh: Mapping[bytes, bytes]) -> None:
+        """Deliver endpoint -> update that is a frame already, as a proxy receives it."""
+        frames = {endpoint: fresh[endpoint] for endpoint in self.registry.subscribed(fresh)}
+        self.delivered += len(frames)
+        self.not_subscribed += len(fresh) - len(frames)
+        if self.update_counter is not None:
+            self._count(self.update_counter, fresh, frames)
+        if frames:
+            self._deliver(frames)
+
+    def resync(self, endpoints: Iterable[bytes]) -> None:
+        """Have the subscribers of endpoints fetch them again, whatever version they hold."""
+        # One frame per endpoint, so that conflation can replace it by a later one of the same endpoint.
+        self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})
+
+    def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
+        counter.receive(fresh)
+        for endpoint in wanted:
+            counter.deliver(endpoint, len(self.sessions if self._everyone else self.registry.subscribers(endpoint)))
+
+    def _deliver(self, frames: dict[bytes, bytes]) -> None:
+        """Send endpoint -> frame to the subscribers: one call per session, however many frames it gets."""
+        if self._everyone:
+            self._deliver_to_all(list(frames.values()))
+            return
+        with self.registry.iterating():
+            if len(frames) == 1:
+                for endpoint, frame in frames.items():
+                    subscribers = self.registry.subscribers(endpoint)
+                    self.stats.offered += len(subscribers)
+                    for session in subscribers:
+                        # Two steps: called in one, the slot would be looked up as a method, without a fast path.
+                        send = session.send
+                        send(frame)
+                return
+            outboxes: dict[Session, list[bytes]] = {}
+            find = outboxes.get
+            for endpoint, frame in frames.items():
+                subscribers = self.registry.subscribers(endpoint)
+                self.stats.offered += len(subscribers)
+                for session in subscribers:
+                    outbox = find(session)
+                    if outbox is None:
+                        outboxes[session] = [frame]
+                    else:
+                        outbox.append(frame)
+            for session, outbox in outboxes.items():
+                session.send_many(outbox)
+
+    def _deliver_to_all(self, frames: list[bytes]) -> None:
+        if frames:
+            self.stats.offered += len(frames) * len(self.sessions)
+            for session in self.sessions:
+                session.send_many(frames)

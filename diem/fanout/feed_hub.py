@@ -1,0 +1,102 @@
+"""FeedHub of one server: joins a feed's retained state to the fan-out, by the rules of docs/protocol.md section 1."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from diem.fanout.fanout import Fanout
+from diem.fanout.feed_state import FeedState
+from diem.fanout.frames import text_frame
+from diem.fanout.ownership import Ownership, Reconciler
+from diem.fanout.session import Session
+from diem.protocol import endpoints as names
+from diem.protocol import messages
+from diem.protocol.feed import Batch
+from diem.protocol.messages import Refusal
+from diem.protocol.partition_map import Role
+
+
+class Subscribed(NamedTuple):
+    """The answer to a subscribe request."""
+
+    endpoints: dict[str, int | None]
+    """Registered: the retained version of each, None when there is none yet."""
+    rejected: dict[str, Refusal]
+    """Not registered, and why."""
+    replay: list[bytes]
+    """Frames that follow at once: the retained updates that the client does not hold yet."""
+
+
+class FeedHub:
+    """Retained state of a feed, and the fan-out of what changes it.
+
+    Args:
+        limit: subscriptions that one session may hold.
+        everyone: see :class:`Fanout`.
+        ownership: the endpoints of this server, where a group of servers shares them out; None: it serves all.
+    """
+
+    def __init__(self, *, limit: int = 128, everyone: bool = False, ownership: Ownership | None = None) -> None:
+        self.fanout = fanout = Fanout(everyone=everyone)
+        self.state = FeedState()
+        self._limit = limit
+        self._ownership = ownership
+        self._reconciler = None if ownership is None else Reconciler(ownership, fanout.registry, fanout.stats)
+
+    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
+        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
+        answer = Subscribed({}, {}, [])
+        registry = self.fanout.registry
+        before = len(session.endpoints)
+        for name, version in known.items():
+            if not names.is_valid(name):
+                answer.rejected[name] = messages.BAD_NAME
+                continue
+            endpoint = name.encode()
+            # First what is cheap: the hash of a name takes long in Python.
+            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
+                answer.rejected[name] = messages.over_limit(self._limit)
+                continue
+            if self._ownership is not None and self._ownership.role(endpoint) is not Role.SERVES:
+                owner = self._ownership.owner(endpoint)
+                answer.rejected[name] = messages.not_owner(owner)
+                continue
+            session.endpoints[registry.add(endpoint, session)] = None
+            retained = self.state.retained.get(endpoint)
+            answer.endpoints[name] = retained.version if retained else None
+            if retained and retained.version > version:
+                answer.replay.append(text_frame(retained.value))
+        self.fanout.stats.offered += len(answer.replay)
+        if session.visit is not None and len(session.endpoints) > before:
+            new = list(islice(session.endpoints, before, None))
+            session.visit.subscribed(new, [endpoint for endpoint in new if endpoint not in self.state.retained])
+        return answer
+
+    # Events of the feed
+
+    def batch(self, batch: Batch) -> None:
+        """Apply a batch of updates and fan out what is new."""
+        # A catch-up is not counted: it brings the current versions, and not how often each had changed.
+        fanout = self.fanout
+        fanout.publish(self.state.apply(batch), fanout.update_counter)
+
+    def hello(self, source: str, feed_names: Sequence[str]) -> None:
+        """Set the source and names of the feed; announce what was lost with names."""
+        changes = self.state.hello(source, feed_names, None if self._ownership is None else self._ownership.name_of)
+        self.reconcile()
+        self.fanout.publish(changes.grown)
+        self.fanout.resync(changes.dropped)
+
+    def reconcile(self) -> set[Session]:
+        """Reconcile subscriptions after a change of the map or of ownership: see :meth:`Reconciler.reconcile`."""
+        return set() if self._reconciler is None else self._reconciler.reconcile()
+
+    def caught_up(self, name: str) -> None:
+        """End the catch-up of a name: send every subscriber what it changed.
+
+        A client that subscribed meanwhile is among them, or was sent what was retained at that moment: retained state
+        changes as records are read, only its fan-out waits.
+        """
+        changes = self.state.caught_up_with(name)
+        self.fanout.publish(changes.grown)
+        self.fanout.resync(changes.dropped)

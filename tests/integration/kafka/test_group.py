@@ -31,6 +31,8 @@ REBALANCED_WITHIN = 0.7 * SESSION * FACTOR
 """Seconds from a bridge's leave until the others have its partitions. They hear of it with their next heartbeat, so it
 is one or two; were it the session that ends, it would be ten."""
 PARTITIONS = 6
+SESSION_S = 10.0
+"""How long the group waits for a member that is silent."""
 ALL = set(range(PARTITIONS))
 
 
@@ -236,15 +238,20 @@ async def test_a_bridge_that_is_killed_and_back_at_once_moves_nobody(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
     async with pair(tmp_path, topic, 1) as first:
-        async with pair(tmp_path, topic, 2, opener=bridge_process) as killed:
-            await share((first, {0, 1, 2}), (killed, {3, 4, 5}))
-            os.kill(killed.bridge.pid, signal.SIGKILL)
-        before = await first.bridge.status()
-        # In this process: another one may take longer to start than the session lasts.
-        async with pair(tmp_path, topic, 2) as back:
-            await share((back, {3, 4, 5}))
-            await writer.all_arrives(first.server, back.server)
-        after = await first.bridge.status()
+        for _ in range(5):
+            async with pair(tmp_path, topic, 2, opener=bridge_process) as killed:
+                await share((first, {0, 1, 2}), (killed, {3, 4, 5}))
+                before = await first.bridge.status()
+                os.kill(killed.bridge.pid, signal.SIGKILL)
+                gone = time.monotonic()
+            # In this process: another one may take longer to start than the session lasts.
+            async with pair(tmp_path, topic, 2) as back:
+                await share((back, {3, 4, 5}))
+                absent_s = time.monotonic() - gone
+                await writer.all_arrives(first.server, back.server)
+                after = await first.bridge.status()
+            if absent_s < SESSION_S:  # else the machine was too slow to be back at once
+                break
         assert (before["assignments"], before["generation"]) == (after["assignments"], after["generation"])
 
 

@@ -17,7 +17,7 @@ from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import BEGIN, Life, write
 
-WITHIN_S = 4 * PATIENCE_S
+WITHIN_S = 10 * PATIENCE_S
 """Spark's JVM takes 25 s of CPU time until its second batch, of which a busy machine gives it a fifth."""
 FILES, LINES = 210, 20
 """Three batches."""

@@ -5,6 +5,6 @@ of each clone which of its servers owns a partition. So any number of instances 
 knows all within a second or two. What it knew last is what it answers while a group rebalances or Kafka is away.
 
 Inwards first: ``directory`` keeps what was read, ``locate`` makes answers of it (these do no I/O). ``assignments``
-reads the groups, ``loads`` asks the servers how many clients they have. ``public`` and ``watching`` serve clients,
-``partitions`` serves proxies, ``report`` says how the process is, ``main`` wires.
+reads the groups, ``loads`` asks the servers how many clients they have. ``public`` serves clients, ``partitions``
+serves proxies, ``report`` says how the process is, ``main`` wires.
 """

@@ -18,8 +18,6 @@ MAX_QUESTION: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
 """Bytes of a question: so many of the longest names, with quotes, a comma and a blank."""
 MAX_REJECTED: Final = 100
 """Names of an answer that are no endpoints; of more, only their number is told."""
-HELD_NAME: Final = 90
-"""Bytes that a question holds for a name besides its characters."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
 _BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
 
@@ -53,15 +51,9 @@ class Question(NamedTuple):
         """Different names in it."""
         return len(self.names) + len(self.rejected) + self.more_rejected
 
-    @property
-    def held(self) -> int:
-        """Bytes of memory that it takes, about."""
-        characters = sum(map(len, self.names)) + 4 * sum(map(len, self.rejected))
-        return characters + HELD_NAME * (len(self.names) + len(self.rejected))
-
 
 def read(data: bytes, most: int = MAX_NAMES) -> Question:
-    """The question in a request's body or a watcher's message; a name that is given twice counts once.
+    """The question in a request's body; a name that is given twice counts once.
 
     Raises:
         InvalidRequest: it is not JSON, not of this form, or has more than ``most`` names.
@@ -124,7 +116,7 @@ def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> l
 
 
 def answer(question: Question, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
-    """The answer of ``POST /v1/locate`` and of a watch, with the servers ``urls`` of the clone."""
+    """The answer of ``POST /v1/locate``, with the servers ``urls`` of the clone."""
     said = {
         "clone": clone,
         "epoch": snapshot.map.head.epoch,
@@ -161,11 +153,6 @@ class Answers:
         self._directory = directory
         self._clients = clients
         self._rng = rng
-
-    @property
-    def ready(self) -> bool:
-        """Whether there are answers."""
-        return self._directory.snapshot is not None
 
     def to(self, question: Question) -> dict[str, Any] | None:
         """The answer; None while there can be none (503)."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from typing import Final
+from functools import partial
 
 import structlog
 
@@ -11,14 +11,13 @@ from diem.kafka.client_log import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.asgi_fallback import AsgiFallback
 from diem.links.connection_limits import ConnectionLimits, address_bound
-from diem.links.gate import Gate, gate_rules
 from diem.links.http import HttpServer, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import bind, check_bind
+from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
 from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.assignments import Assignments
 from metadata.directory import Directory
@@ -32,11 +31,6 @@ from metadata.plans.plan_store import PlanStore
 from metadata.public import Public
 from metadata.report import MetadataReport
 from metadata.settings import Settings
-from metadata.watch import Watcher
-from metadata.watching import Watching
-
-RETRY: Final = "retry=5000"
-"""Over so many milliseconds watchers come back after a restart."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -67,9 +61,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     loads = Loads(directory, key, settings.allowed)
     answers = Answers(directory, loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
     public = _public(settings, answers)
-    watching = _watching(settings, answers)
     partitions = Partitions(directory)
-    directory.on_changed += [partitions.changed, watching.changed]
+    directory.on_changed.append(partitions.changed)
     report = MetadataReport(
         life,
         clock,
@@ -78,7 +71,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         driver=driver,
         assignments=assignments,
         public=public,
-        watching=watching,
         partitions=partitions,
     )
     internal = InternalListener(
@@ -92,15 +84,15 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         handover=plans,
         sockets=settings.internal_sockets,
     )
-    server = _server(settings, public, watching)
+    server = _server(settings, public)
     forget = metrics.register(report.samples)
     try:
         await internal.start()
         structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
         async with asyncio.TaskGroup() as tasks:
-            work = (map_reader.run(), driver.run(), assignments.run(), loads.run(), watching.run(), partitions.run())
+            work = (map_reader.run(), driver.run(), assignments.run(), loads.run(), partitions.run())
             running = [tasks.create_task(each) for each in work]
-            tasks.create_task(_let_go(life, watching, partitions))
+            tasks.create_task(_stop_feed(life, partitions))
             await server.run_until(life.stopping, listener)
             await plans.drain(settings.drain_seconds / 4)
             for task in running:
@@ -111,9 +103,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         forget()
 
 
-async def _let_go(life: Lifecycle, watching: Watching, partitions: Partitions) -> None:
+async def _stop_feed(life: Lifecycle, partitions: Partitions) -> None:
     await life.stopping.wait()
-    watching.close(RETRY)
     partitions.stop()
 
 
@@ -121,15 +112,16 @@ def _public(settings: Settings, answers: Answers) -> Public:
     plan = AddressRateLimiter(
         RateLimit(settings.rate, settings.burst), RateLimit(settings.rate_loopback, settings.burst_loopback)
     )
-    return Public(answers, gate_rules(settings), plan, most=settings.subscriptions)
+    allows_origin = partial(
+        origin_allowed,
+        allowed=frozenset(settings.origins),
+        page_port=settings.page_port,
+        loopback_bind=is_loopback(settings.host),
+    )
+    return Public(answers, allows_origin, plan, most=settings.subscriptions)
 
 
-def _watching(settings: Settings, answers: Answers) -> Watching:
-    gate = Gate(gate_rules(settings))
-    return Watching(answers, gate, most=settings.subscriptions, held=settings.watched_bytes)
-
-
-def _server(settings: Settings, public: Public, watching: Watching) -> HttpServer:
+def _server(settings: Settings, public: Public) -> HttpServer:
     return make_server(
         public,
         limits=ConnectionLimits(
@@ -140,5 +132,4 @@ def _server(settings: Settings, public: Public, watching: Watching) -> HttpServe
         ),
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
-        upgraded=lambda: Watcher(watching),
     )

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import orjson
@@ -14,10 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from diem.links.gate import GateRules
 from diem.links.problems import problem, title
 from diem.process.limits import NAMES_A_MESSAGE
-from diem.process.listeners import is_loopback, origin_allowed
+from diem.process.listeners import is_loopback
 from diem.process.rate_limit import AddressRateLimiter
 from diem.protocol.codes import ErrorCode
 from metadata import locate
@@ -29,15 +29,17 @@ _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", 
 
 
 class Public:
-    """The ASGI application of the public listener; watches are taken off it before (see ``watching``).
+    """The ASGI application of the public listener.
 
     Pages of foreign origins are refused, as a WebSocket server refuses them, and so is who comes without an origin
     from another machine.
     """
 
-    def __init__(self, answers: Answers, rules: GateRules, plan: AddressRateLimiter, *, most: int) -> None:
+    def __init__(
+        self, answers: Answers, allows_origin: Callable[[str], bool], plan: AddressRateLimiter, *, most: int
+    ) -> None:
         self._answers = answers
-        self._rules = rules
+        self._allows_origin = allows_origin
         self._plan = plan
         self._most = most
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -52,7 +54,7 @@ class Public:
         """Answer one request."""
         method = scope["method"] if scope["method"] in _METHODS else "other"
         origins = Headers(scope=scope).getlist("origin")
-        allowed = len(origins) == 1 and self._allowed(origins[0])
+        allowed = len(origins) == 1 and self._allows_origin(origins[0])
 
         async def send_counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -69,12 +71,6 @@ class Public:
 
         refusal = self._refusal(scope, origins, allowed=allowed)
         await (self._app if refusal is None else refusal)(scope, receive, send_counted)
-
-    def _allowed(self, origin: str) -> bool:
-        rules = self._rules
-        return origin_allowed(
-            origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
-        )
 
     def _refusal(self, scope: Scope, origins: list[str], *, allowed: bool) -> Response | None:
         address = scope["client"][0] if scope["client"] else ""

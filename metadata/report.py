@@ -15,7 +15,6 @@ from metadata.directory import Directory
 from metadata.partitions import Partitions
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.public import Public
-from metadata.watching import Watching
 
 SILENT_AFTER: Final = 10.0
 """Seconds without an answer of Kafka after which the service says that it is not live; it answers all the same."""
@@ -34,7 +33,6 @@ class MetadataReport:
         driver: MigrationDriver,
         assignments: Assignments,
         public: Public,
-        watching: Watching,
         partitions: Partitions,
     ) -> None:
         self._life = life
@@ -44,7 +42,6 @@ class MetadataReport:
         self._driver = driver
         self._assignments = assignments
         self._public = public
-        self._watching = watching
         self._partitions = partitions
         self._started = time.monotonic()
 
@@ -85,7 +82,6 @@ class MetadataReport:
                 }
                 for number, group in directory.groups.items()
             },
-            "watchers": len(self._watching.watches),
             "proxies": len(self._partitions),
             "kafka_silence_seconds": None if silence is None else round(silence, 1),
             "uptime_seconds": round(time.monotonic() - self._started, 1),
@@ -106,9 +102,6 @@ class MetadataReport:
             yield metrics.CLONE_FOREIGN.sample(group.foreign, str(number))
             yield metrics.CLONE_OWNED.sample(len(group.clone.owners), str(number))
             yield metrics.CLONE_STABLE.sample(group.settled, str(number))
-        yield metrics.WATCHERS.sample(len(self._watching.watches), "public")
         yield metrics.WATCHERS.sample(len(self._partitions), "internal")
-        for status, count in self._watching.refused.items():
-            yield metrics.REFUSED.sample(count, str(status))
         for (method, answered), count in self._public.requests.items():
             yield metrics.HTTP_REQUESTS.sample(count, method, str(answered))

@@ -8,10 +8,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.config import KafkaSettings
-from diem.process.edge_settings import EdgeSettings
+from diem.process.edge_settings import PublicSettings
 
 
-class Settings(EdgeSettings, KafkaSettings):
+class Settings(PublicSettings, KafkaSettings):
     """Settings of the metadata service, from ``DIEM_METADATA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_METADATA_")
@@ -28,10 +28,6 @@ class Settings(EdgeSettings, KafkaSettings):
         json_schema_extra={"shown_default": '["127.0.0.0/8"]'},
     )
     subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one question.")
-    capacity: int = Field(default=1000, ge=1, description="Watches that may be open.")
-    watched_bytes: int = Field(
-        default=32 << 20, ge=1, description="Bytes of memory that the questions of all watches together may take."
-    )
     connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")
     rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
     burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")

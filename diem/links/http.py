@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
-import h11
 import structlog
 import uvicorn
 from starlette.responses import Response
@@ -135,18 +134,10 @@ class TimedProtocol(H11Protocol):
             super().data_received(data)
         else:
             self.handle_events()
-        if self not in self.connections:  # it has become a WebSocket
-            return
         if self._answering:
             self._stop_request_clock()
         elif self._request_deadline is None:
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the connection to its other protocol, which has clocks and limits of its own."""
-        self._limiter.closed(self)
-        self._stop_clocks()
-        super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
         """The answer has been written, and the next request may be waited for."""
@@ -297,7 +288,6 @@ def make_server(
     limits: ConnectionLimits,
     drain_s: float,
     trusted_proxies: Sequence[str] = (),
-    upgraded: Callable[[], asyncio.Protocol] | None = None,
     privileged: Callable[[Scope], bool] | None = None,
 ) -> HttpServer:
     """A server for the public listener.
@@ -307,8 +297,6 @@ def make_server(
         limits: of open connections; a request beyond them is answered 503 (429: those of one address).
         drain_s: how long requests that have begun may take once it stops.
         trusted_proxies: addresses and networks whose X-Forwarded-For is believed.
-        upgraded: makes the protocol of a connection that asks to become a WebSocket; it is handed the request, and
-            the connection is its own from then on. Without it, such a request is answered like any other.
         privileged: whether a request is one of those for which connections are reserved.
     """
     # Its start and end are those of the process, which says so itself.
@@ -320,7 +308,7 @@ def make_server(
         app,
         # Called as uvicorn's own protocols are.
         http=cast("Any", partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged)),
-        ws="none" if upgraded is None else cast("Any", lambda **_given: upgraded()),
+        ws="none",
         lifespan="off",
         interface="asgi3",
         access_log=False,

@@ -1,4 +1,4 @@
-"""Settings of every process that clients connect to: WebSocket servers and proxies."""
+"""Settings of processes with a public and an internal listener."""
 
 from ipaddress import IPv4Network, IPv6Network
 
@@ -8,8 +8,8 @@ from diem.process.listeners import canonical_origin
 from diem.process.settings import ProcessSettings
 
 
-class EdgeSettings(ProcessSettings):
-    """The listeners of a process at the edge, whom it lets in, and the limits of its clients."""
+class PublicSettings(ProcessSettings):
+    """Both listeners of a process, the origins that it allows, and its connections of one address."""
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")
     port: int = Field(default=8101, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
@@ -22,8 +22,18 @@ class EdgeSettings(ProcessSettings):
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
         default=[], description="Networks of proxies whose X-Forwarded-For is believed."
     )
-    subscriptions: int = Field(default=128, ge=1, le=1000, description="Subscriptions that one client may hold.")
     connections_per_address: int = Field(default=50, ge=1, description="Clients of one address (IPv6: of one /64).")
+
+    @field_validator("origins")
+    @classmethod
+    def _canonical(cls, origins: list[str]) -> list[str]:
+        return [canonical_origin(origin) for origin in origins]
+
+
+class EdgeSettings(PublicSettings):
+    """Settings of WebSocket servers and proxies: their listeners, and the limits of their clients."""
+
+    subscriptions: int = Field(default=128, ge=1, le=1000, description="Subscriptions that one client may hold.")
     connection_rate_per_address: float | None = Field(
         default=None,
         gt=0,
@@ -37,8 +47,3 @@ class EdgeSettings(ProcessSettings):
     def connection_subscriptions(self) -> int:
         """Subscriptions that one connection may hold."""
         return self.subscriptions
-
-    @field_validator("origins")
-    @classmethod
-    def _canonical(cls, origins: list[str]) -> list[str]:
-        return [canonical_origin(origin) for origin in origins]

@@ -88,7 +88,6 @@ class Running:
     def __init__(self, settings: Settings, key: SharedKey, life: Lifecycle) -> None:
         self.settings, self.key, self.life = settings, key, life
         self.locate_url = f"http://127.0.0.1:{settings.port}/v1/locate"
-        self.watch_url = f"ws://127.0.0.1:{settings.port}/v1/watch"
         self.partitions_url = f"ws://127.0.0.1:{settings.internal_port}/watch"
 
     async def ask(self, *names: str, clone: object = None, **headers: str) -> httpx.Response:

@@ -1,13 +1,14 @@
 """``POST /v1/locate`` without sockets: who may ask, and one clear answer to everything."""
 
 import random
+from functools import partial
 from typing import Any
 
 import httpx
 import orjson
 import pytest
 
-from diem.links.gate import GateRules
+from diem.process.listeners import origin_allowed
 from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.directory import Directory
 from metadata.locate import MAX_QUESTION, Answers
@@ -18,15 +19,15 @@ PAGE = "http://localhost:8080"
 SITE = "https://site.test"
 
 
-def public(*, ready: bool = True, rate: RateLimit | None = None, **rules: Any) -> Public:
+def public(*, ready: bool = True, rate: RateLimit | None = None, loopback_bind: bool = True) -> Public:
     plan = rate or RateLimit(1000, 1000)
     directory = Directory([1])
     if ready:
         directory.take_map(a_map())
         directory.take_group(1, clone(1), 0, 0.0)
-    gate = GateRules(origins=frozenset({SITE}), page_port=8080, **rules)
     answers = Answers(directory, Said(), random.Random(1))
-    return Public(answers, gate, AddressRateLimiter(plan, plan), most=1000)
+    allows_origin = partial(origin_allowed, allowed=frozenset({SITE}), page_port=8080, loopback_bind=loopback_bind)
+    return Public(answers, allows_origin, AddressRateLimiter(plan, plan), most=1000)
 
 
 async def ask(

@@ -1,4 +1,4 @@
-"""The public HTTP server, and connections that leave it to become WebSockets."""
+"""The public HTTP server."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
-from websockets.http11 import Request
 
 from diem.links import connection_limits, http, turns
-from diem.links.acceptor import ServerConnection
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http import HttpServer, make_server
 from diem.process.listeners import bind
@@ -24,19 +22,6 @@ from tests.support.patience import PATIENCE_S
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
 HELLO = PlainTextResponse("hello")
-
-
-class Echo(ServerConnection):
-    """Takes every upgrade, and says what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(subprotocols=(), max_size=1000)
-
-    def on_request(self, request: Request) -> None:
-        self.upgrade(request)
-
-    def on_text(self, data: bytes) -> None:
-        self.send_text(data)
 
 
 @contextlib.asynccontextmanager
@@ -52,36 +37,13 @@ async def running(app: ASGIApp, **options: Any) -> AsyncIterator[tuple[HttpServe
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, upgraded: type[Echo] | None) -> AsyncIterator[int]:
-    async with running(app, upgraded=upgraded) as (_, port):
+async def serving(app: ASGIApp) -> AsyncIterator[int]:
+    async with running(app) as (_, port):
         yield port
 
 
-async def test_one_port_answers_requests_and_takes_web_sockets() -> None:
-    async with (
-        serving(PlainTextResponse("hello"), Echo) as port,
-        connect(f"ws://127.0.0.1:{port}/any", proxy=None) as socket,
-        httpx.AsyncClient(trust_env=False) as client,
-    ):
-        await socket.send("one")
-        assert await socket.recv() == "one"
-        assert (await client.get(f"http://127.0.0.1:{port}/")).text == "hello"
-
-
-async def test_a_web_socket_outlives_the_time_for_a_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.1)
-    async with (
-        serving(PlainTextResponse("hello"), Echo) as port,
-        connect(f"ws://127.0.0.1:{port}/", proxy=None) as socket,
-    ):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(socket.wait_closed(), 0.3)
-        await socket.send("still here")
-        assert await socket.recv() == "still here"
-
-
-async def test_without_a_protocol_for_them_there_are_no_web_sockets() -> None:
-    async with serving(PlainTextResponse("hello"), None) as port:
+async def test_a_request_for_a_web_socket_is_answered_like_any_other() -> None:
+    async with serving(PlainTextResponse("hello")) as port:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://127.0.0.1:{port}/", proxy=None)
     assert refused.value.response.status_code == 200
@@ -134,7 +96,7 @@ async def dribble(wire: Wire) -> None:
 
 async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_S", 0.1)
-    async with serving(HELLO, None) as port, dialled(port) as wire:
+    async with serving(HELLO) as port, dialled(port) as wire:
         for _ in range(2):
             assert await wire.ask() == b"HTTP/1.1 200 OK"
         wire.writer.write(HEAD + b"X: ")
@@ -145,7 +107,7 @@ async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.Monk
 
 async def test_a_body_that_dribbles_in_after_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_S", 0.1)
-    async with serving(HELLO, None) as port, dialled(port) as wire:
+    async with serving(HELLO) as port, dialled(port) as wire:
         assert await wire.ask(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n") == b"HTTP/1.1 200 OK"
         dribbling = asyncio.create_task(dribble(wire))
         assert await wire.closed()
@@ -161,7 +123,7 @@ async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: py
         await go.wait()
         await HELLO(scope, receive, send)
 
-    async with serving(slow, None) as port, dialled(port) as wire:
+    async with serving(slow) as port, dialled(port) as wire:
         wire.writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
         answer = asyncio.create_task(wire.ask(b"b"))
         with pytest.raises(TimeoutError):
@@ -186,28 +148,18 @@ async def test_an_answer_that_is_not_taken_is_cut(monkeypatch: pytest.MonkeyPatc
             assert received < 20_000_000
 
 
-async def test_a_connection_that_becomes_a_web_socket_is_no_connection_of_requests_any_more() -> None:
-    async with running(HELLO, upgraded=Echo) as (server, port):
-        async with connect(f"ws://127.0.0.1:{port}/", proxy=None):
-            assert len(server.limiter) == 0
-        assert server.limiter.pending.addresses == 0
-
-
-async def test_connections_that_send_nothing_give_way_to_newer_ones_and_web_sockets_do_not(
+async def test_connections_that_send_nothing_give_way_to_newer_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection_limits, "GRACE_S", 0.0)
     async with (
-        running(HELLO, upgraded=Echo, limits=ConnectionLimits(10, pending=2)) as (_, port),
-        connect(f"ws://127.0.0.1:{port}/", proxy=None) as watcher,
+        running(HELLO, limits=ConnectionLimits(10, pending=2)) as (_, port),
         dialled(port) as first,
         dialled(port),
         dialled(port) as third,
     ):
         assert await first.closed()
         assert await third.ask() == b"HTTP/1.1 200 OK"
-        await watcher.send("still here")
-        assert await watcher.recv() == "still here"
 
 
 async def test_an_idle_reader_gives_way_and_a_busy_one_is_left_alone() -> None:

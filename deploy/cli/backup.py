@@ -54,7 +54,7 @@ def restore_command(
     log.configure("error", "console")
 
     async def work() -> None:
-        from services.data.store.restore import restore  # noqa: PLC0415
+        from services.data.store.backup import restore  # noqa: PLC0415
         from services.data.store.rollback_guard import MARK_FILE, MarkFile  # noqa: PLC0415
 
         mark = MarkFile(StateDir(state_dir).path / MARK_FILE).read()

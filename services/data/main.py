@@ -29,7 +29,7 @@ from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
-from services.data.sources.keeper import SourceRunner
+from services.data.sources.runner import SourceRunner
 from services.data.store import MARK_FILE, HistoryLimits, Store, StoreLimits, WriterLimits
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = SharedKey.load(settings.internal_key_file)
     configured = config.load(settings.config or DEFAULT_CONFIG)
-    keeper = SourceRunner.configured(configured, clock)
+    sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     public = bind(settings.host, settings.port)
     store = await _open_store(settings, life, clock)
@@ -59,9 +59,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         return
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock)
-    owner_of, options = keeper.claims.owner_of, _api_options(settings)
-    api = Api(store, write_key, owner_of, options, clock, access=access, sources=keeper.public_status)
-    report = DataReport(settings, life, store, keeper, publisher)
+    owner_of, options = sources.claims.owner_of, _api_options(settings)
+    api = Api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
+    report = DataReport(settings, life, store, sources, publisher)
     server = make_server(
         api,
         limits=_connection_limits(settings),
@@ -72,7 +72,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.take):
         feed, internal = serve_feed(settings, internal_key, store, report, keys)
-        forget = metrics.register(lambda: [*report.samples(feed), *api.samples(), *keeper.samples(), *access.samples()])
+        forget = metrics.register(
+            lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()]
+        )
         try:
             await internal.start()
             _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
@@ -80,7 +82,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             gc.collect()
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
-                background = [tasks.create_task(keeper.run(store.put)), tasks.create_task(feed.run())]
+                background = [tasks.create_task(sources.run(store.put)), tasks.create_task(feed.run())]
                 background.append(tasks.create_task(store.lost()))
                 if publisher is not None:
                     store.subscribe(publisher.changed)

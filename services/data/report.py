@@ -10,7 +10,7 @@ from diem.links.feed_server import FeedServer
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
 from services.data.settings import Settings
-from services.data.sources.keeper import SourceRunner
+from services.data.sources.runner import SourceRunner
 from services.data.store import Store
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ class DataReport:
     """What this process says of itself."""
 
     def __init__(
-        self, settings: Settings, life: Lifecycle, store: Store, keeper: SourceRunner, publisher: "Publisher | None"
+        self, settings: Settings, life: Lifecycle, store: Store, sources: SourceRunner, publisher: "Publisher | None"
     ) -> None:
         self._settings = settings
         self._life = life
         self._store = store
-        self._keeper = keeper
+        self._sources = sources
         self._publisher = publisher
         self._started = time.monotonic()
 
@@ -51,7 +51,7 @@ class DataReport:
             "endpoints": len(store.changes),
             "sequence": store.changes.sequence,
             "queued": store.queued,
-            "sources": self._keeper.status(),
+            "sources": self._sources.status(),
             "publisher": self._publisher.status() if self._publisher else None,
             "uptime_seconds": round(time.monotonic() - self._started, 1),
         }

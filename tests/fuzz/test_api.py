@@ -23,7 +23,8 @@ from diem.process.rate_limit import RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
-from services.data.api import Api, ApiOptions, openapi
+from services.data.api import Api, ApiOptions
+from services.data.api.page import openapi
 from services.data.store import Store
 
 KEY = "a-write-key-of-the-tests"
@@ -71,7 +72,7 @@ def _described() -> BaseSchema:
             "generation": {"max-examples": EXAMPLES, "deterministic": True, "database": "none"},
         }
     )
-    described = schemathesis.openapi.from_dict(openapi.document(), config=config)
+    described = schemathesis.openapi.from_dict(openapi(), config=config)
     described.app = Served()
     return described
 

@@ -26,12 +26,11 @@ from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import MARK_KEY, Change, encode, version_of
 from metadata.plans.steps import begin, proceed, reverse
+from services.data.publisher import publisher, senders
 from services.data.publisher import publisher as module
-from services.data.publisher import senders, topics
+from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Place
-from services.data.publisher.publisher import Publisher
-from services.data.publisher.state import PublisherState
-from services.data.publisher.topics import Topics
+from services.data.publisher.publisher import Publisher, Topics
 from services.data.store.tables import Cursor
 from tests.support.virtual_time import run_virtual
 from tests.walks import walk_settings
@@ -407,7 +406,7 @@ def _wired(broker: Broker) -> Iterator[None]:
 
     Reader.broker = broker
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topics, "find", find)
+        patch.setattr(publisher, "find_topics", find)
         patch.setattr(senders, "MAX_RECORDS", 1)
         patch.setattr(module, "open_log", lambda _options, _lanes: _open_log(broker))
         patch.setattr(module, "MapReader", Reader)

@@ -1,16 +1,98 @@
-"""Remaining quota of each key, and the reservations of daily units that are being stored."""
+"""Remaining quota of each key, with daily units reserved in the store, and of each anonymous address, in memory."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import structlog
 
 from diem.process.clock import Clock
+from diem.process.limits import address_key
 from services.data.access.keys import Key, Keyring
-from services.data.access.ledger import UsageLedger
 from services.data.access.plans import AccessPlan
-from services.data.access.quota import Quota, QuotaOutcome, day_of
-from services.data.access.verdict import REASONS, QuotaReason
+from services.data.access.quota import REASONS, Quota, QuotaOutcome, QuotaReason, day_of
+from services.data.access.records import Units
 from services.data.errors import StoreUnavailable
+
+MAX_BATCH: Final = 200
+"""Keys in one transaction: all want something when a day begins, and changes of data are not to wait for them."""
+Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
+"""Adds to the counts, all or none; returns, committed, each one's total. Raises StoreUnavailable."""
+
+
+class UsageLedger:
+    """Hands out what was committed, and nothing else. Callers bound what waits: one request for each key."""
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self._waiting: list[tuple[Units, asyncio.Future[int]]] = []
+        self._work: asyncio.Task[None] | None = None
+        self.commits = 0
+
+    async def add(self, key_id: str, day: int, units: int) -> int:
+        """Add to the count of a key on a day; returns the total since then. 0 units only ask.
+
+        Raises:
+            StoreUnavailable: the store cannot commit now; the units may be lost.
+        """
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Units(key_id, day, units), answer))
+        if self._work is None:
+            self._work = asyncio.create_task(self._run())
+        return await answer
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                await self._settle(batch)
+        finally:
+            self._work = None
+
+    async def _settle(self, batch: list[tuple[Units, "asyncio.Future[int]"]]) -> None:
+        try:
+            totals = await self._commit([wanted for wanted, _ in batch])
+        except Exception as error:  # noqa: BLE001  # each that waits raises it
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        self.commits += 1
+        for (_, answer), total in zip(batch, totals, strict=True):
+            if not answer.done():
+                answer.set_result(total)
+
+
+MAX_ADDRESSES: Final = 10_000
+"""That are counted; beyond, the one that has been silent longest begins anew."""
+
+
+class Addresses:
+    """Their quotas, in memory alone: an address is not for the store to keep."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quotas: OrderedDict[str, Quota] = OrderedDict()
+
+    def take(self, plan: AccessPlan, address: str) -> tuple[QuotaReason, Quota]:
+        """Take one unit of an address; returns how that went, and what its quota is."""
+        which = address_key(address)
+        quota = self._quotas.get(which)
+        if quota is None:
+            quota = self._quotas[which] = Quota(plan)
+            if len(self._quotas) > MAX_ADDRESSES:
+                self._quotas.popitem(last=False)
+        else:
+            self._quotas.move_to_end(which)
+        now, day = self._clock.monotonic(), day_of(self._clock.wall_ms())
+        outcome = quota.take(now, day)
+        if outcome is QuotaOutcome.RESERVE:
+            # Nobody has to be asked: the whole day is here.
+            quota.granted(day, quota.whole, quota.whole)
+            outcome = quota.take(now, day)
+        return REASONS[outcome], quota
+
 
 _logger = structlog.get_logger(__name__)
 

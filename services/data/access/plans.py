@@ -1,8 +1,12 @@
-"""Plans: requests per minute and per day, and the endpoints they cover; pure."""
+"""Plans: requests per minute and per day, the endpoints they cover, and the ``[[plan]]`` tables that declare them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from diem.protocol import endpoints
 
 ANONYMOUS: Final = "anonymous"
 """The plan of readers without a key, counted for each address."""
@@ -43,3 +47,36 @@ class AccessPlans(Mapping[str, AccessPlan]):
 
     def __len__(self) -> int:
         return len(self._plans)
+
+
+MAX_PER_MINUTE: Final = 1_000_000
+MAX_PER_DAY: Final = 1_000_000_000
+
+
+def _prefix(name: str) -> str:
+    try:
+        return endpoints.check(name)
+    except endpoints.BadName as error:
+        raise ValueError(error.reason) from None
+
+
+class PlanConfig(BaseModel):
+    """One plan. A plan called ``anonymous`` is for readers without a key, for each address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
+    per_minute: int | None = Field(
+        default=None, ge=1, le=MAX_PER_MINUTE, description="Requests within any 60 seconds; without it, any number."
+    )
+    per_day: int | None = Field(
+        default=None, ge=1, le=MAX_PER_DAY, description="Requests within a day (UTC); without it, any number."
+    )
+    prefixes: list[Annotated[str, AfterValidator(_prefix)]] | None = Field(
+        default=None, min_length=1, max_length=100, description="Endpoints, and what is below them; without it, all."
+    )
+
+    @property
+    def plan(self) -> AccessPlan:
+        """The plan that it says."""
+        return AccessPlan(self.name, self.per_minute, self.per_day, tuple(self.prefixes or ()))

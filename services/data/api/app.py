@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -22,7 +21,7 @@ from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring
 from services.data.access.plans import AccessPlans
-from services.data.api import openapi, problems
+from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import Cors
 from services.data.api.data import PREFIX, DataApi, OwnerOf
@@ -30,9 +29,8 @@ from services.data.api.guard import LOOPBACK_NAMES, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
 from services.data.api.page import Page
-from services.data.api.sources import PATH as SOURCES
-from services.data.api.sources import SourcesApi, SourcesStatus
-from services.data.api.usage import UsageApi
+from services.data.api.status import PATH as SOURCES
+from services.data.api.status import SourcesApi, SourcesStatus, UsageApi
 from services.data.store import Store
 
 
@@ -78,10 +76,6 @@ class Api:
         access = access or Access(AccessPlans(), Keyring(), store, clock)
         data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
         page = Page(options.page_dir, options.mode, options.servers, options.metadata)
-        description = orjson.dumps(openapi.document())
-
-        async def describe(_request: Request) -> Response:
-            return Response(description, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
         application = Starlette(
             routes=[
@@ -92,7 +86,7 @@ class Api:
                 Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
                 Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
                 Route("/config.json", page.config, methods=["GET"]),
-                Route("/openapi.json", describe, methods=["GET"]),
+                Route("/openapi.json", page.openapi, methods=["GET"]),
             ],
             exception_handlers={
                 DiemError: problems.on_data_error,

@@ -12,11 +12,10 @@ from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from services.data import datasets
 from services.data.api import cost
-from services.data.api.bodies import idempotency_key, read_body
 from services.data.api.catalogue import ENTRIES_A_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import unauthorised
 from services.data.api.history import wanted_version
-from services.data.api.negotiate import accepts_gzip, choose, has_etag, media_type
+from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type, read_body
 from services.data.datasets.form import body as json_body
 from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
 from services.data.store import Accepted, Store

@@ -15,8 +15,7 @@ from diem.process.clock import Clock
 from diem.process.rate_limit import AddressRateLimiter
 from services.data.access.access import Access
 from services.data.access.keys import offered
-from services.data.access.quota import fields
-from services.data.access.verdict import QuotaReason, QuotaRequest
+from services.data.access.quota import QuotaReason, QuotaRequest, fields
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import refused, too_many_requests

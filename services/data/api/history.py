@@ -13,7 +13,7 @@ from diem.protocol import endpoints
 from diem.protocol.update import GONE
 from diem.protocol.versions import iso
 from services.data.api import cost
-from services.data.api.negotiate import has_etag
+from services.data.api.requests import has_etag
 from services.data.errors import MalformedBody, UnknownEndpoint
 from services.data.store import Store, StoredVersion
 

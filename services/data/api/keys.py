@@ -17,7 +17,7 @@ from diem.protocol.versions import iso
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, Key, is_id
 from services.data.api import problems
-from services.data.api.bodies import read_body
+from services.data.api.requests import read_body
 from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"

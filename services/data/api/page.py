@@ -1,4 +1,4 @@
-"""The built page and what it needs to know: static files with their caching and policies, and ``/config.json``."""
+"""The built page and what describes the service: static files, ``/config.json`` and ``/openapi.json``."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from diem import __version__
 from services.data.api.guard import host_name
+
+_OPENAPI: Final = Path(__file__).with_name("openapi.json")
 
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
 _NOT_BUILT: Final = """<!doctype html>
@@ -21,6 +24,13 @@ _NOT_BUILT: Final = """<!doctype html>
 <p>The data is here all the same: <a href="/v1/endpoints">catalogue</a>,
 <a href="/openapi.json">description of the interface</a>.</p></html>
 """
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of the REST interface; a test fuzzes the service by it."""
+    document: dict[str, Any] = orjson.loads(_OPENAPI.read_bytes())
+    document["info"]["version"] = __version__
+    return document
 
 
 class Page:
@@ -37,13 +47,17 @@ class Page:
         self._servers = servers
         self._metadata = metadata
         self._files = StaticFiles(directory=directory, html=True, check_dir=False)
+        self._openapi = orjson.dumps(openapi())
         where = {"metadata": list(metadata)} if metadata else {}
         self._config = orjson.dumps({"mode": mode, "servers": list(servers), "rest": "/v1", **where})
 
     async def config(self, _request: Request) -> Response:
         """``GET /config.json``: the mode, the WebSocket servers, the metadata services, where REST is."""
-        headers = {"Cache-Control": "no-cache"}
-        return Response(self._config, headers=headers, media_type="application/json")
+        return Response(self._config, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+
+    async def openapi(self, _request: Request) -> Response:
+        """``GET /openapi.json``: the description of the interface."""
+        return Response(self._openapi, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
         """Any other path: a file of the page, or 404."""

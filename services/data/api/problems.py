@@ -14,7 +14,7 @@ from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
-from services.data.access.verdict import QuotaDecision, QuotaReason
+from services.data.access.quota import QuotaDecision, QuotaReason
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.protocol import endpoints
-from services.data.datasets.declared import Declared, EndpointDeclaration
-from services.data.datasets.form import Dataset, number, order_fault
-from services.data.datasets.instants import parse_resolution
+from services.data.datasets.form import Dataset, Declared, EndpointDeclaration, number, order_fault
+from services.data.datasets.times import parse_resolution
 from services.data.datasets.units import Conversion
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 

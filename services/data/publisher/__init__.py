@@ -2,7 +2,7 @@
 
 Reading order: ``publisher`` opens the log, again after every fault, ``session`` runs the tasks of one connection,
 ``backlog`` is what is to be written to each partition (pure), ``senders`` have one request under way for each,
-``log_monitor`` compares the log's ends with the acknowledgements, ``topics`` and ``log`` are Kafka.
+``log_monitor`` compares the log's ends with the acknowledgements, ``log`` is Kafka.
 """
 
 from services.data.publisher.publisher import Publisher

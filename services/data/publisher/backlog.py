@@ -1,8 +1,10 @@
-"""Backlog of a log: updates to be written to each partition, and how far the store's changes are safely there."""
+"""Backlog of a log: updates to be written to each partition, how far the log is complete, and the publisher's state."""
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
+from diem.errors import DiemError
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
 
@@ -242,3 +244,31 @@ class Backlog:
     def cursor(self) -> int:
         """The sequence up to which the log has everything, or something later."""
         return min(self.read, *(lane.owed_from() - 1 for lane in self.lanes))
+
+
+class LogReplaced(DiemError):
+    """A topic is another one than before, has more partitions, or is gone: what it lacks is found out anew."""
+
+
+class LeaderMoved(DiemError):
+    """Requests are under way to a broker that no longer leads, and does not answer."""
+
+    retriable = True
+
+
+@dataclass(slots=True)
+class PublisherState:
+    """How far one log is; it outlives the connections to it."""
+
+    source: str
+    map: str | None
+    """The topic that the map was read from; None if it is to be read before anything is published."""
+    backlog: Backlog
+    repeat: bool
+    """Whether everything is to be sent again, spread over a minute: another process published here before."""
+    stranger: bool
+    """Whether the store has never published here, so that the log ought to be empty."""
+    published: int = 0
+    """Records written and acknowledged."""
+    foreign: int = 0
+    """Partitions that were sent again because of records that are not ours."""

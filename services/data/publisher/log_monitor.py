@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
+from services.data.publisher.backlog import LeaderMoved, LogReplaced, PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.senders import PartitionSenders
-from services.data.publisher.state import LeaderMoved, LogReplaced, PublisherState
 
 SLOW_S: Final = 2.0
 """A request that takes longer may be one to a broker that hangs."""

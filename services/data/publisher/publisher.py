@@ -1,28 +1,97 @@
-"""Keep publishing: open the topic, reopen it after a fault, start over when it was replaced."""
+"""Keep publishing: find or make the topics, open them, reopen after a fault, start over when they were replaced."""
 
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
+from diem.kafka.client import connected
 from diem.kafka.client_log import quieten
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader
+from diem.kafka.map_writer import begin_map
+from diem.kafka.metadata import Cluster, describe
+from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.process import metrics
 from diem.process.backoff import full_jitter
 from diem.process.faults import ConfigurationError
 from diem.process.metrics import Sample
-from services.data.publisher import topics
-from services.data.publisher.backlog import Backlog
+from diem.protocol.partition_map import HOT, PartitionMap
+from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState
 from services.data.publisher.log import open_log
 from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, names
-from services.data.publisher.state import LogReplaced, PublisherState
 from services.data.store.tables import Cursor
+
+
+class Topics(NamedTuple):
+    """What there is to publish to."""
+
+    cluster: Cluster
+    partitions: int
+    """Of the updates topic."""
+    source: str
+    """Cluster and topics that positions belong to."""
+    map_source: str
+    map: PartitionMap
+
+
+async def find_topics(options: KafkaOptions, hot: Collection[str], before: PublisherState | None) -> Topics:
+    """Find the topics and the map: the one that stands, else the one that was followed, else epoch 0 with ``hot``.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer, or does not let us.
+        WrongTopic: a topic is there, and not as it must be; or it has fewer partitions than the map uses.
+    """
+    names = options.names
+    cluster = await _cluster(options, before)
+    partitions = len(cluster.topics[names.updates].partitions)
+    source, map_source = str(cluster.source(*names.log)), str(cluster.source(names.partition_map))
+    if before is not None and before.map == map_source:
+        # What is newer there is followed while publishing.
+        map_ = before.backlog.map
+    else:
+        map_ = await begin_map(options, partitions, hot, before.backlog.map if before else None)
+    check_room(names.updates, partitions, map_)
+    return Topics(cluster, partitions, source, map_source, map_)
+
+
+async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Cluster:
+    """The cluster with our topics, which are made or compared unless they are those that were published to before."""
+    names = options.names
+    if before is None:
+        return await ensure(options)
+    async with connected(options) as client:
+        cluster = await describe(client, *names.topics)
+    if (cluster.source(*names.log), cluster.source(names.partition_map)) == (before.source, before.map):
+        return cluster
+    # What is configured was compared at the start; plans may have given the topic more since.
+    return await ensure(replace(options, partitions=None), used_partitions(before.backlog.map))
+
+
+def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:
+    """Say in the log where the map that is there is another one than the settings and the topic would make."""
+    logger, map_ = structlog.get_logger("publisher"), topics.map
+    configured = {name.encode() for name in hot}
+    marked = {name for name, entry in map_.entries.items() if HOT in entry}
+    if configured and marked != configured:
+        logger.warning(
+            "other endpoints are hot than configured: DIEM_DATA_HOT counts when the partition map is first made",
+            not_hot=sorted(name.decode() for name in configured - marked),
+            not_configured=sorted(name.decode() for name in marked - configured),
+        )
+    if topics.partitions > (used := used_partitions(map_)):
+        logger.warning(
+            "the topic has more partitions than the partition map: the others are empty until a plan uses them",
+            topic=options.names.updates,
+            partitions=topics.partitions,
+            used=used,
+        )
+
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
@@ -87,7 +156,7 @@ class Publisher:
 
     async def _publish(self) -> None:
         """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
-        found = await topics.find(self._options, self._hot, self._progress)
+        found = await find_topics(self._options, self._hot, self._progress)
         progress = self._continue(found)
         # Those that the cluster counts as alive: a broker that hangs would hold up whoever connects to it first.
         alive = ",".join(f"{host}:{port}" for host, port in found.cluster.brokers.values())
@@ -124,13 +193,13 @@ class Publisher:
             self.publishing, self.failure = True, None
             self._log.info("publishing", topic=self._options.names.updates, source=self._progress.source, lag=self.lag)
 
-    def _continue(self, found: topics.Topics) -> PublisherState:
+    def _continue(self, found: Topics) -> PublisherState:
         old = self._progress
         if old is not None and old.source == found.source and len(old.backlog.lanes) == found.partitions + 1:
             old.map = found.map_source
             old.backlog.follow(found.map, names(self._store))
             return old
-        topics.warn(self._options, self._hot, found)
+        warn_of_differences(self._options, self._hot, found)
         kept = self._store.cursor
         # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
         cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == found.source else 0

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 from diem.fanout.change_map import ChangeMap
 from diem.protocol.update import MARK, MARK_KEY
+from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
-from services.data.publisher.state import PublisherState
 
 
 class OffsetTracker:

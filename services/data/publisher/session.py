@@ -13,10 +13,10 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
+from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.log_monitor import LogMonitor
 from services.data.publisher.senders import PartitionSenders
-from services.data.publisher.state import PublisherState
 from services.data.store.tables import Cursor
 
 MAX_CHANGES: Final = 2000

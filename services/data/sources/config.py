@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, SerializeAsAny, Validati
 from pydantic_core import PydanticCustomError
 
 from diem.process.faults import ConfigurationError, did_you_mean
-from services.data.access.config import PlanConfig
+from services.data.access.plans import PlanConfig
 from services.data.sources import plugins
 from services.data.sources.tables import (
     DirectoryConfig,

@@ -16,8 +16,7 @@ from diem.protocol.retry_after import retry_after_s
 from services.data import datasets
 from services.data.datasets import Dataset, zone
 from services.data.errors import DataError, InvalidDataset
-from services.data.sources.fetch import Answer, PollFailed, fetch, make_client
-from services.data.sources.network import BoundedTransport, ReadBudget
+from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, fetch, make_client
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
 

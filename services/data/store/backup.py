@@ -1,18 +1,29 @@
-"""A backup: all that a store has at one moment, in a file that either database can be restored from."""
+"""Back up a store to a file, and restore it as a new store. API keys revoked in the replaced store stay revoked."""
 
 import tempfile
+import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, MetaData, Table, select
+from sqlalchemy import Connection, MetaData, Table, bindparam, func, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.versions import iso
 from services.data.errors import DataError
-from services.data.store.backup_file import ROWS, BackupWriter, Header
+from services.data.store.backup_file import ROWS, BackupWriter, Header, check, rows
 from services.data.store.database import ERRORS, database_at, reason
-from services.data.store.migrate import check_known, revision_of
-from services.data.store.tables import METADATA
+from services.data.store.tables import (
+    API_KEYS,
+    ENDPOINTS,
+    HISTORY,
+    METADATA,
+    PUBLISHER,
+    STORE,
+    check_known,
+    downgrade,
+    revision_of,
+    upgrade,
+)
 
 TIMEOUT_S: Final = 3600.0
 """Of the one transaction; nobody waits for it but who has asked for it."""
@@ -75,3 +86,143 @@ async def _write(
                 file.row(list(row))
         file.finish()
     return file.counts
+
+
+_LEFT: Final = ("name", "plan", "revoked_ms")
+"""What a key has now that it need not have had when the backup was made."""
+_LEAVE: Final = update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _LEFT})
+_OLD: Final = [column.name for column in HISTORY.c]
+_KEEP_ALL: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
+"""The current version of every endpoint becomes history."""
+_RENEW: Final = (
+    update(ENDPOINTS)
+    .where(ENDPOINTS.c.endpoint == bindparam("name"))
+    .values({name: bindparam(name) for name in ("sequence", "version", "changed_ms")})
+)
+
+
+class Restored(NamedTuple):
+    """What a restore has made."""
+
+    store: str
+    endpoints: int
+    version: int
+    """The least that an endpoint has now."""
+    keys: int = 0
+    """API keys that are good now and were not in the store before: some may have been revoked since the backup."""
+    created: str = ""
+    """When the backup was made."""
+
+
+class NotEmpty(DataError):
+    """A restore would replace data or API keys."""
+
+    code = "store_not_empty"
+
+
+class _Before(NamedTuple):
+    """What has to be known of the store that is replaced."""
+
+    version: int = 0
+    """The greatest."""
+    keys: tuple[dict[str, Any], ...] = ()
+    """Rows of API keys."""
+
+
+async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, least_version: int = 0) -> Restored:
+    """Make a store of a backup, in one transaction. It is a new store: another id, and every endpoint a new version.
+
+    An API key that is revoked in the store that is replaced stays revoked, and has the plan that it has there.
+
+    Args:
+        url: the store's; nobody may have it open.
+        path: the backup.
+        now_ms: the time.
+        replace: whether what is there may be replaced.
+        least_version: versions are greater than this, and than those that are replaced.
+
+    Raises:
+        BadBackup: nothing was changed.
+        NotEmpty: there are endpoints or API keys, and they are not to be replaced.
+        StoreInUse: a Data Service runs.
+        DataError: the database cannot be used.
+    """
+    header = check(path)
+    database = database_at(url, TIMEOUT_S)
+    try:
+        await database.claim()
+        async with database.writing(at_leisure=True) as connection:
+            before = await connection.run_sync(_clear, database.shown, replace)
+            await connection.run_sync(_load, path, header.revision)
+            keys = await connection.run_sync(_forbid, before.keys)
+            floor = max(now_ms, least_version + 1, before.version + 1)
+            restored = await _renew(connection, floor, now_ms)
+            await connection.commit()
+    except ERRORS as error:
+        raise DataError(f"{database.shown} cannot be restored: {reason(error)}; nothing was changed") from error
+    finally:
+        await database.close()
+    return restored._replace(keys=keys, created=header.created)
+
+
+def _clear(connection: Connection, shown: str, replace: bool) -> _Before:
+    """Remove what is there; returns what has to be known of it."""
+    if inspect(connection).has_table("endpoints") and not replace:
+        count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
+        if count:
+            raise NotEmpty(f"{shown} has {count} endpoints: say --replace if the backup is to take their place")
+    if inspect(connection).has_table("api_keys") and not replace:
+        keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
+        if keys:
+            raise NotEmpty(f"{shown} has {keys} API keys: say --replace if the backup is to take their place")
+    if revision_of(connection) is None:
+        return _Before()
+    upgrade(connection)
+    greatest = connection.execute(select(func.max(ENDPOINTS.c.version))).scalar_one()
+    found = connection.execute(select(API_KEYS)).mappings()
+    before = _Before(greatest or 0, tuple(dict(row) for row in found))
+    downgrade(connection, "base")
+    return before
+
+
+def _load(connection: Connection, path: Path, revision: str) -> None:
+    """Make the tables of the backup, fill them, and bring them to this release."""
+    upgrade(connection, revision)
+    tables = tables_of(connection)
+    for name, some in rows(path):
+        if name in tables:
+            connection.execute(insert(tables[name]), some)
+    upgrade(connection)
+
+
+def _forbid(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
+    """Let keys have no more than they had before; returns how many are good that were not there.
+
+    Keys that were revoked stay, also those that this backup does not have: another one may have them.
+    """
+    restored = {key.id: key for key in connection.execute(select(API_KEYS))}
+    for key in before:
+        found = restored.pop(key["id"], None)
+        if found is not None:
+            revoked_ms = found.revoked_ms if key["revoked_ms"] is None else key["revoked_ms"]
+            connection.execute(_LEAVE, {"of_key": key["id"], **{n: key[n] for n in _LEFT}, "revoked_ms": revoked_ms})
+        elif key["revoked_ms"] is not None:
+            connection.execute(insert(API_KEYS), key)
+    return sum(key.revoked_ms is None for key in restored.values())
+
+
+async def _renew(connection: AsyncConnection, floor: int, now_ms: int) -> Restored:
+    """Make it another store (docs/protocol.md section 0): positions, cursors and versions of before mean nothing."""
+    store = str(uuid.uuid4())
+    await connection.execute(_KEEP_ALL)
+    sequence = (await connection.execute(select(STORE.c.sequence))).scalar_one()
+    found = await connection.execute(select(ENDPOINTS.c.endpoint, ENDPOINTS.c.version).order_by(ENDPOINTS.c.sequence))
+    renewed = [
+        {"name": name, "sequence": sequence + number, "version": max(version + 1, floor), "changed_ms": now_ms}
+        for number, (name, version) in enumerate(found, 1)
+    ]
+    for start in range(0, len(renewed), ROWS):
+        await connection.execute(_RENEW, renewed[start : start + ROWS])
+    await connection.execute(PUBLISHER.delete())
+    await connection.execute(update(STORE).values(store_id=store, sequence=sequence + len(renewed)))
+    return Restored(store, len(renewed), floor)

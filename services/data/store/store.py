@@ -15,14 +15,12 @@ from diem.fanout.change_map import ChangeMap
 from diem.process.clock import Clock, SystemClock
 from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
-from services.data.store.cache import Stored
 from services.data.store.database import ERRORS, Database, database_at, reason
 from services.data.store.index import EndpointHead, StoreIndex
-from services.data.store.migrate import upgrade
-from services.data.store.reader import Reader
+from services.data.store.reader import Reader, Stored
 from services.data.store.retention import Retention, StoredVersion, count_old
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
-from services.data.store.tables import STORE, Cursor, read_cursor
+from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
 from services.data.store.transaction import changed_since
 from services.data.store.write_plan import Accepted, IdempotencyKey, Write
 from services.data.store.writer import RETRY_AFTER_S, Writer, WriterCounts, WriterLimits

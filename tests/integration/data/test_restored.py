@@ -6,8 +6,7 @@ from pathlib import Path
 import httpx
 
 from services.data.store import MARK_FILE
-from services.data.store.backup import backup
-from services.data.store.restore import restore
+from services.data.store.backup import backup, restore
 from services.data.store.rollback_guard import MarkFile
 from tests.integration.data.process import DataProcess, bulk, serving, until
 from tests.support.databases import Databases

@@ -11,10 +11,9 @@ import pytest
 
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset
-from services.data.sources import network
-from services.data.sources.fetch import make_client
+from services.data.sources import fetch
+from services.data.sources.fetch import READ, BoundedTransport, ReadBudget, make_client
 from services.data.sources.http import HttpSource
-from services.data.sources.network import READ, BoundedTransport, ReadBudget
 from services.data.sources.tables import HttpConfig
 
 BODY = b"time,value\n2026-01-01T00:00:00Z,1\n"
@@ -94,7 +93,7 @@ async def test_a_connection_is_kept_and_each_poll_may_read_as_much_as_the_first(
     served: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     scheme = request.node.callspec.params["served"]
-    monkeypatch.setattr(network, "_trusted", lambda: ssl.create_default_context(cafile=str(certificate)))
+    monkeypatch.setattr(fetch, "_trusted", lambda: ssl.create_default_context(cafile=str(certificate)))
     served.body = BODY + b"\n" * 90_000
     source, stored = await _polls(served, scheme, 6)
     assert source.health.error is None

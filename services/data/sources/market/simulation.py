@@ -1,20 +1,184 @@
-"""The simulation as a source: which series is due when, and how wall time becomes simulated time."""
+"""The simulation as a source: its series, when each is due, and how wall time becomes simulated time."""
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
 from services.data import datasets
+from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError
 from services.data.sources.config import SimulationConfig
-from services.data.sources.market.model import Market
-from services.data.sources.market.series import Book, Series
-from services.data.sources.market.zones import ZONES
+from services.data.sources.market.model import ZONES, Market, MarketSnapshot, noise
 from services.data.sources.source import Claim, Health, Sink, fault_of
+
+QUARTER_S: Final = 900
+HOUR_S: Final = 3600
+DAY_S: Final = 86_400
+MARKET_TIME: Final = ZoneInfo("Europe/Brussels")
+"""The clock of the coupled day-ahead market: its delivery days begin at this midnight, in every zone."""
+PUBLICATION_S: Final = 13 * HOUR_S
+"""How far into a delivery day the next day's prices are final; until then they are indications."""
+_KEPT: Final = 256
+
+
+Points = Callable[[float], list[Point]]
+
+
+class Series(NamedTuple):
+    """One endpoint: its name, its title, how often it is updated (seconds), and what it says at a time."""
+
+    endpoint: str
+    title: str
+    every_s: float
+    at: Callable[[float], Dataset]
+
+
+class Kind(NamedTuple):
+    """What a series is of."""
+
+    quantity: str
+    unit: str
+    resolution: str
+    area: str
+    title: str
+
+
+class Book:
+    """All series of a market. Snapshots of past quarters are kept (at most 256), so that a series costs little."""
+
+    def __init__(self, market: Market, seed: int) -> None:
+        self._market = market
+        self._seed = seed
+        self._kept: OrderedDict[int, MarketSnapshot] = OrderedDict()
+        self._now: tuple[int, MarketSnapshot] | None = None
+        self.series = list(self._all())
+
+    def _all(self) -> Iterator[Series]:
+        for name, zone in self._market.zones.items():
+            own = name == "GR"
+            land = zone.country
+            kind = Kind("price", "EUR/MWh", "PT1H", name, f"Day-ahead prices {land}")
+            yield _series(f"/dam/prices/{name}", 20 if own else 60, kind, partial(self._prices, name))
+            kind = Kind("imbalance", "EUR/MWh", "PT15M", name, f"Imbalance price {land}")
+            yield _series(f"/imbalance/{name}", 15 if own else 60, kind, partial(self._imbalance, name))
+            kind = Kind("load", "MW", "PT15M", name, f"Load {land}")
+            yield _series(f"/load/{name}", 2 if own else 12, kind, partial(self._quarters, _load(name)))
+            kind = Kind("load_forecast", "MW", "PT1H", name, f"Load forecast {land}")
+            yield _series(f"/load/forecast/{name}", 60 if own else 180, kind, partial(self._forecast, name))
+            for plant in zone.plants:
+                kind = Kind("generation", "MW", "PT1H", name, f"Generation {land}, {plant}")
+                running = partial(self._hours, _generation(name, plant))
+                yield _series(f"/generation/{name}/{plant}", 15 if own else 90, kind, running)
+        for border in self._market.borders:
+            for (start, end), sign in ((border, 1), (border[::-1], -1)):
+                kind = Kind("flow", "MW", "PT1H", f"{start}>{end}", f"Flow {start} to {end}")
+                yield _series(f"/flows/{start}/{end}", 90, kind, partial(self._hours, _flow(border, sign)))
+
+    # What the series say
+
+    def _prices(self, name: str, time: float) -> list[Point]:
+        """Today and tomorrow by the hour: 48 of them, 47 or 49 where the clock changes."""
+        today, tomorrow, end = _delivery_days(time)
+        published = time - today >= PUBLICATION_S
+        points = []
+        for hour, start in enumerate(range(today, end, HOUR_S)):
+            price = self._past(start).price[name] + 2.5 * noise(self._seed, f"auction/{name}", start, HOUR_S)
+            if start >= tomorrow and not published:
+                price += (4 + 0.05 * abs(price)) * noise(self._seed, f"indication/{name}/{hour}", time, 240)
+            points.append(Point(start, round(price, 2)))
+        return points
+
+    def _forecast(self, name: str, time: float) -> list[Point]:
+        """Today and tomorrow by the hour; the error grows with the distance."""
+        today, _, end = _delivery_days(time)
+        points = []
+        for hour, start in enumerate(range(today, end, HOUR_S)):
+            ahead = max(0.0, min(1.0, (start - time) / DAY_S))
+            error = 0.008 + 0.02 * ahead
+            revised = error * noise(self._seed, f"forecast/{name}/{hour}", time if ahead else start, 1800)
+            points.append(Point(start, round(self._past(start).load[name] * (1 + revised))))
+        return points
+
+    def _imbalance(self, name: str, time: float) -> list[Point]:
+        """The last day by the quarter: around the market's price, sometimes far from it."""
+
+        def value(snapshot: MarketSnapshot, start: float) -> float:
+            surprise = noise(self._seed, f"imbalance/{name}", start, QUARTER_S)
+            return round(snapshot.price[name] + 18 * surprise + 90 * surprise**5, 2)
+
+        last = int(time // QUARTER_S) * QUARTER_S
+        starts = range(last - 96 * QUARTER_S, last, QUARTER_S)
+        return [*(Point(at, value(self._past(at), at)) for at in starts), Point(last, value(self._present(time), time))]
+
+    def _quarters(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
+        """The last day by the quarter; the last point is what is measured now."""
+        return self._measured(value, time, QUARTER_S)
+
+    def _hours(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
+        """The last day by the hour; the last point is what is measured now."""
+        return self._measured(value, time, HOUR_S)
+
+    def _measured(self, value: Callable[[MarketSnapshot], float], time: float, step_s: int) -> list[Point]:
+        last = int(time // step_s) * step_s
+        points = [Point(at, round(value(self._past(at)))) for at in range(last - DAY_S, last, step_s)]
+        return [*points, Point(last, round(value(self._present(time))))]
+
+    # Snapshots
+
+    def _present(self, time: float) -> MarketSnapshot:
+        second = int(time)
+        if self._now is None or self._now[0] != second:
+            self._now = (second, self._market.snapshot(second))
+        return self._now[1]
+
+    def _past(self, start: int) -> MarketSnapshot:
+        found = self._kept.get(start)
+        if found is None:
+            # The middle of the quarter stands for all of it.
+            found = self._kept[start] = self._market.snapshot(start + QUARTER_S / 2)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(start)
+        return found
+
+
+def _delivery_days(time: float) -> tuple[int, int, int]:
+    """Return when the delivery day of ``time`` begins, when the next one does, and when that ends (Unix seconds)."""
+    today = datetime.fromtimestamp(time, MARKET_TIME).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Arithmetic within one zone is on its clock: a day later is the next midnight, be it 23, 24 or 25 hours away.
+    begins = (today, today + timedelta(days=1), today + timedelta(days=2))
+    today_s, tomorrow_s, end_s = (int(midnight.replace(fold=0).timestamp()) for midnight in begins)
+    return today_s, tomorrow_s, end_s
+
+
+def _series(endpoint: str, every_s: float, kind: Kind, points: Points) -> Series:
+    def at(time: float) -> Dataset:
+        return build(
+            endpoint, kind.unit, kind.resolution, points(time), kind.title, area=kind.area, quantity=kind.quantity
+        )
+
+    return Series(endpoint, kind.title, every_s, at)
+
+
+def _load(name: str) -> Callable[[MarketSnapshot], float]:
+    return lambda snapshot: snapshot.load[name]
+
+
+def _generation(name: str, kind: str) -> Callable[[MarketSnapshot], float]:
+    return lambda snapshot: snapshot.generation[name][kind]
+
+
+def _flow(border: tuple[str, str], sign: int) -> Callable[[MarketSnapshot], float]:
+    return lambda snapshot: max(0.0, sign * snapshot.flow[border])
+
 
 TICK_S: Final = 0.5
 """Series that are due within the same half second are stored together."""

@@ -12,14 +12,13 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
-from services.data.access import addresses
+from services.data.access import accounts
 from services.data.access import keys as keys_module
 from services.data.access.access import Access
-from services.data.access.ledger import MAX_BATCH, UsageLedger
+from services.data.access.accounts import MAX_BATCH, UsageLedger
 from services.data.access.plans import AccessPlan, AccessPlans
-from services.data.access.quota import day_of
+from services.data.access.quota import QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
-from services.data.access.verdict import QuotaReason, QuotaRequest
 from services.data.api import Api, ApiOptions
 from services.data.api.keys import keys_app
 from services.data.errors import StoreUnavailable
@@ -275,7 +274,7 @@ async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path
 
 
 async def test_many_addresses_are_forgotten_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addresses, "MAX_ADDRESSES", 2)
+    monkeypatch.setattr(accounts, "MAX_ADDRESSES", 2)
     plan = AccessPlan("anonymous", 1)
     world = World(tmp_path, (plan,))
     await world.begin()

@@ -1,0 +1,88 @@
+"""``GET /v1/sources`` (docs/protocol.md section 6) and ``GET /v1/usage`` (docs/access.md section 4)."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from diem.process.clock import Clock
+from diem.protocol.versions import iso
+from services.data.access.access import Access
+from services.data.access.keys import offered
+from services.data.access.plans import DAY_S
+from services.data.access.quota import Limit, day_of, fields
+from services.data.api.guard import unauthorised
+from services.data.api.requests import has_etag
+
+PATH: Final = "/v1/sources"
+
+SourcesStatus = Callable[[], Sequence[dict[str, Any]]]
+"""Each source's state, with words of ours for what is wrong, since everybody who may read may read it."""
+
+
+class SourcesApi:
+    """Handler of the resource."""
+
+    def __init__(self, status: SourcesStatus) -> None:
+        self._status = status
+
+    async def sources(self, request: Request) -> Response:
+        """``GET /v1/sources``: every source, in the order of the configuration."""
+        body = orjson.dumps({"sources": self._status()})
+        etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        if has_etag(request.headers.get("if-none-match"), etag):
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+
+MAX_ENDPOINTS: Final = 100
+"""Of one answer: those that were read most."""
+
+
+class UsageApi:
+    """The handler. It costs no unit of the key's, so that who has used them all can still ask."""
+
+    def __init__(self, access: Access, clock: Clock) -> None:
+        self._access = access
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+
+    async def usage(self, request: Request) -> Response:
+        """Today's requests of a key, its limits, and the endpoints since this process started."""
+        text = offered(request.headers.get("authorization"))
+        key = None if text is None else self._access.verify(text)
+        if key is None:
+            return unauthorised("usage is told to who shows an API key")
+        used, limits = await self._access.standing(key)
+        plan = self._access.plans.get(key.plan)
+        now_ms = self._clock.wall_ms()
+        day = day_of(now_ms)
+        endpoints = self._access.usage.today(key.id, day).most_common(MAX_ENDPOINTS)
+        body = {
+            "key": key.id,
+            "name": key.name,
+            "plan": key.plan,
+            "prefixes": list(plan.prefixes) if plan is not None else [],
+            "day": datetime.fromtimestamp(day * DAY_S, UTC).date().isoformat(),
+            "requests": used,
+            "limits": [_limit(limit) for limit in limits],
+            "since": iso(max(self._started_ms, day * DAY_S * 1000)),
+            "endpoints": [{"endpoint": endpoint, "requests": count} for endpoint, count in endpoints],
+        }
+        headers = {"Cache-Control": "no-store", **fields(limits)}
+        return Response(orjson.dumps(body), headers=headers, media_type="application/json")
+
+
+def _limit(limit: Limit) -> dict[str, Any]:
+    return {
+        "name": limit.name,
+        "quota": limit.quota,
+        "window": limit.window_s,
+        "remaining": limit.remaining,
+        "reset": limit.reset_s,
+    }

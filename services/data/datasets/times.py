@@ -1,0 +1,185 @@
+"""Times and resolutions of points: UTC instants in whole seconds, their grid, and local times of a time zone."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+DAY_S: Final = 86_400
+# The years within which an instant has the same length everywhere that DIEM writes it.
+_INSTANT: Final = re.compile(r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d(:\d\d(?:\.0{1,9})?)?(?:Z|\+00:00)", re.ASCII)
+_DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,3})M|([1-9]\d?)H)|P1D", re.ASCII)
+
+
+class Instant(NamedTuple):
+    """A point in time: Unix seconds and the one way in which it is written, ``2026-01-01T00:00:00Z``."""
+
+    seconds: int
+    text: str
+
+
+class Resolution(NamedTuple):
+    """The distance of two points: its seconds and the one way in which it is written."""
+
+    seconds: int
+    text: str
+
+
+def iso_seconds(seconds: int) -> str:
+    """Unix seconds as the text of an instant."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# Datasets share their times: a few days at a few resolutions are most of what is ever parsed.
+@lru_cache(maxsize=8192)
+def parse_instant(text: str) -> Instant:
+    """Read an ISO 8601 time in UTC, to the whole second.
+
+    Raises:
+        ValueError: it is another form, another time zone, a fraction of a second or no such time; says which.
+    """
+    if _INSTANT.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is not a time in UTC like 2026-01-01T00:00:00Z")
+    try:
+        seconds = int(datetime.fromisoformat(text).timestamp())
+    except ValueError as error:
+        raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+    return Instant(seconds, iso_seconds(seconds))
+
+
+@lru_cache(maxsize=256)
+def parse_resolution(text: str) -> Resolution:
+    """Read a resolution: ``PT<n>M`` or ``PT<n>H`` that divides the day, or ``P1D``; PT60M is written PT1H.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:20]!r} is not a resolution: PT<n>M, PT<n>H or P1D")
+    minutes, hours = match.groups()
+    seconds = int(minutes) * 60 if minutes else int(hours) * 3600 if hours else DAY_S
+    if seconds > DAY_S or DAY_S % seconds:
+        raise ValueError(f"the day is not a whole number of {text}")
+    return Resolution(seconds, _write(seconds))
+
+
+def _write(seconds: int) -> str:
+    if seconds == DAY_S:
+        return "P1D"
+    return f"PT{seconds // 3600}H" if seconds % 3600 == 0 else f"PT{seconds // 60}M"
+
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
+_TIME: Final = re.compile(
+    r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII
+)
+
+_END: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
+
+
+@lru_cache(maxsize=64)
+def zone(key: str) -> ZoneInfo:
+    """A zone of the IANA database, from the package tzdata: the machine's own database may be old, or not there.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if _KEY.fullmatch(key):
+        file = files("tzdata") / "zoneinfo" / key
+        if file.is_file():
+            with file.open("rb") as content:
+                return ZoneInfo.from_file(content, key=key)
+    raise ValueError(f"{key[:40]!r} is not a time zone like Europe/Athens or UTC")
+
+
+class LocalClock:
+    """Reads the times of a source: those with an offset as they are, those without as its zone's clocks show them."""
+
+    def __init__(self, key: str = "UTC") -> None:
+        self._zone = zone(key)
+
+    def instant(self, text: str, *, after: int, grid: int) -> Instant:
+        """Read one time of a series whose rows are in order.
+
+        The hour that a clock shows twice in autumn is data: its first occurrence is summer time, its second standard
+        time. Which of them a row means follows from the row before it and from the grid. On a grid of days, midnight
+        is the begin of its day, also where the clocks show it twice or not at all.
+
+        Args:
+            text: ``2026-10-25T03:00``, with seconds or not, a blank for the T, and ``Z`` or an offset or none.
+            after: the instant (Unix seconds) of the row before.
+            grid: the distance of the series' points in seconds.
+
+        Raises:
+            ValueError: it is no time, or one that the zone's clocks passed over.
+        """
+        match = _TIME.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or, local, 2026-01-01T00:00")
+        offset = match["offset"]
+        if offset == "Z":
+            return parse_instant(text.replace(" ", "T"))
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+        if offset is not None:
+            return _instant(int(time.timestamp()))
+        return self._local(time, after, grid)
+
+    def days(self, step: Resolution) -> "LocalDays | None":
+        """The days that the points of one series may begin; None when the series has the grid of its resolution."""
+        return LocalDays(self._zone) if step.seconds == DAY_S and self._zone.key != "UTC" else None
+
+    def _local(self, time: datetime, after: int, grid: int) -> Instant:
+        first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
+        if first > second:
+            # PEP 495: only where the clocks jump forward does the earlier reading lie after the later one.
+            if grid == DAY_S and _begins_a_day(first, self._zone, time):
+                return _instant(first)
+            raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
+        if first != second and grid != DAY_S and (first <= after or first % grid) and second % grid == 0:
+            return _instant(second)
+        return _instant(first)
+
+
+class LocalDays:
+    """Checks that the points of one series of ``P1D`` all begin days of a zone, or all begin days of UTC.
+
+    A day begins when the clocks first show its date, and has 23 or 25 hours where they are changed.
+    """
+
+    def __init__(self, zone_: ZoneInfo) -> None:
+        self._zone = zone_
+        self._kinds = [zone_.key, "UTC"]
+
+    def check(self, instant: Instant) -> None:
+        """Take the next point; raises ValueError when it begins no day of the kind of those before it."""
+        kinds = [kind for kind in self._kinds if self._begins(instant.seconds, kind)]
+        if not kinds:
+            raise ValueError(f"{instant.text} is not the start of a day in {' or '.join(self._kinds)}")
+        self._kinds = kinds
+
+    def _begins(self, seconds: int, kind: str) -> bool:
+        return seconds % DAY_S == 0 if kind == "UTC" else _begins_a_day(seconds, self._zone)
+
+
+def _begins_a_day(seconds: int, zone_: ZoneInfo, of: datetime | None = None) -> bool:
+    """Whether a zone's clocks show a date (that ``of`` a time) for the first time."""
+    shown = datetime.fromtimestamp(seconds, zone_)
+    before = (shown.astimezone(UTC) - timedelta(seconds=1)).astimezone(zone_)
+    first = before.date() < shown.date() and not shown.fold
+    return first and (of is None or of.date() == shown.date())
+
+
+def _seconds(time: datetime) -> int:
+    return int(time.astimezone(UTC).timestamp())
+
+
+def _instant(seconds: int) -> Instant:
+    if not 0 <= seconds < _END:
+        raise ValueError(f"{iso_seconds(seconds)} is not within the years 1970 to 2199")
+    return Instant(seconds, iso_seconds(seconds))

@@ -1,0 +1,274 @@
+"""The directory source: scan a directory and ingest files once they no longer change."""
+
+import asyncio
+import contextlib
+import math
+import os
+import random
+import stat
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from diem.errors import DiemError
+from diem.process.clock import Clock
+from diem.protocol import endpoints
+from services.data import datasets
+from services.data.datasets import Dataset
+from services.data.errors import BodyTooLarge, DataError, InvalidDataset
+from services.data.sources.parquet import parse_parquet
+from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
+from services.data.sources.tables import DirectoryConfig
+
+SUFFIXES: Final = (".csv", ".parquet")
+_PASSED_OVER: Final = (".", "~", "#", "_")
+"""First letters of names that are hidden, or temporary to the programs that write them."""
+_ENTRIES_PER_FILE: Final = 10
+
+
+class Seen(NamedTuple):
+    """A file as one look saw it; two looks that see the same saw it stand still."""
+
+    size: int
+    modified_ns: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Seen":
+        """What a stat says."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+
+
+class Look(NamedTuple):
+    """What one look saw: the files by name, and whether there were more than may be."""
+
+    files: dict[str, Seen]
+    more: bool
+
+
+def is_data(name: str) -> bool:
+    """Whether a name is that of a data file: not hidden, not temporary, and of a known kind."""
+    return name.lower().endswith(SUFFIXES) and not name.startswith(_PASSED_OVER)
+
+
+def look(directory: Path, only: str | None, max_files: int) -> Look:
+    """See which data files there are; blocks.
+
+    Args:
+        directory: where.
+        only: the one name that counts; None for all.
+        max_files: how many may be there; the first by name are taken. Ten times as many entries are looked at.
+
+    Raises:
+        OSError: the directory cannot be read. A file that is not there is no error.
+    """
+    with os.scandir(directory) as entries:
+        if only is not None:
+            return Look(_regular(directory, [only]), more=False)
+        found = list(islice(entries, max_files * _ENTRIES_PER_FILE + 1))
+    names = sorted(entry.name for entry in found if is_data(entry.name))
+    more = len(names) > max_files or len(found) > max_files * _ENTRIES_PER_FILE
+    return Look(_regular(directory, names[:max_files]), more)
+
+
+def _regular(directory: Path, names: Sequence[str]) -> dict[str, Seen]:
+    """Those names that are regular files, or links to one."""
+    files = {}
+    for name in names:
+        with contextlib.suppress(OSError):  # it went away, or is a link to nothing
+            status = (directory / name).stat()
+            if stat.S_ISREG(status.st_mode):
+                files[name] = Seen.of(status)
+    return files
+
+
+def read(path: Path, seen: Seen, max_bytes: int) -> bytes | None:
+    """Read a whole file; None when it is not, or no longer, what was seen: it is being written. Blocks.
+
+    Raises:
+        BodyTooLarge: it has more than ``max_bytes``.
+        InvalidDataset: it is a link that leads out of its directory.
+        OSError: it cannot be read.
+    """
+    if seen.size > max_bytes:
+        raise BodyTooLarge(f"the file has more than {max_bytes} bytes")
+    # Whoever may write here could else have files read that are not his: errors quote what was read.
+    real = path.resolve()
+    if not real.is_relative_to(path.parent.resolve()):
+        raise InvalidDataset("it is a link that leads out of the directory")
+    # Without waiting: what was a file may have become a pipe, on which opening would wait for a writer.
+    with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
+        if Seen.of(os.fstat(file.fileno())) != seen:
+            return None
+        body = file.read(seen.size + 1)
+        if len(body) != seen.size or Seen.of(os.fstat(file.fileno())) != seen:
+            return None
+    return body
+
+
+BACKOFF_CAP_S: Final = 60.0
+MOVING_S: Final = 60.0
+MOVING_LOOKS: Final = 5
+"""A file that was another one at so many looks in a row, and for so long, is told: it may never stand still."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class _Shadowed(DataError):
+    """Another file gives the same endpoint."""
+
+    code = "shadowed"
+    retriable = True
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of a file: how the last look saw it, which state of it was dealt with, and what was wrong."""
+
+    seen: Seen | None = None
+    done: Seen | None = None
+    digest: bytes = b""
+    error: str | None = None
+    fault: Fault = Fault.INVALID
+    moving: int = 0
+    """Looks in a row that saw another state than the one before."""
+
+
+class DirectorySource:
+    """Looks into ``config.path`` every ``config.every`` seconds and takes each file that is new or changed.
+
+    A file is taken when two looks saw the same of it (size, time of change, inode), so one that is being written waits;
+    one that was moved into place is taken whole. A file that is wrong is told and the others go on; it is read again
+    when it changes. What was stored of a file stays when it is wrong or vanishes. Blocking work is done in a thread.
+    """
+
+    def __init__(
+        self,
+        config: DirectoryConfig,
+        clock: Clock,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.name = config.name
+        self.health = Health(config.name, clock)
+        self._config = config
+        self._clock = clock
+        self._path = Path(config.path)
+        self._sleep = sleep
+        self._uniform = uniform
+        self._files: dict[str, _File] = {}
+        self._in_a_row = 0
+        self._more = False
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """Its endpoint, or all below its prefix."""
+        return self._config.claims
+
+    async def run(self, sink: Sink) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._sleep(await self.look(sink))
+
+    async def look(self, sink: Sink) -> float:
+        """Look once; returns the seconds to wait before the next look."""
+        config = self._config
+        try:
+            seen = await asyncio.to_thread(look, self._path, config.file, config.max_files)
+        except OSError as error:
+            self.health.failed(f"the directory cannot be read: {error.strerror}", fault=Fault.UNREACHABLE)
+            self._in_a_row += 1
+            most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._in_a_row, 16))
+            return self._uniform(config.every, max(most, config.every))
+        self._in_a_row = 0
+        self._files = {name: self._files.get(name, _File()) for name in seen.files}
+        firsts: dict[str, str] = {}
+        faults = 0
+        for name, file in self._files.items():
+            endpoint = self._endpoint(name)
+            first = firsts.setdefault(endpoint, name)
+            if first != name:
+                # Whatever was taken of it, the endpoint has the other one's data now.
+                file.done, file.digest = None, b""
+            stands_still, file.seen = file.seen == seen.files[name], seen.files[name]
+            file.moving = 0 if stands_still else file.moving + 1
+            if not stands_still:
+                faults += self._wait_for(file)
+            elif file.done != file.seen:
+                faults += await self._take(name, file, endpoint, first, sink)
+        self._tell(faults, more=seen.more)
+        return config.every
+
+    def _endpoint(self, name: str) -> str:
+        return self._config.endpoint or f"{self._config.prefix}/{Path(name).stem}"
+
+    def _wait_for(self, file: _File) -> bool:
+        """Let a file be written; returns whether that has become a fault now."""
+        too_long = file.moving == max(MOVING_LOOKS, math.ceil(MOVING_S / self._config.every))
+        if too_long:
+            file.done = None
+            file.fault = Fault.UNREACHABLE
+            file.error = (
+                "it changes between any two looks, so it is never taken: write it less often, or look more often"
+            )
+        return too_long
+
+    async def _take(self, name: str, file: _File, endpoint: str, first: str, sink: Sink) -> bool:
+        """Take a file as it is now; returns whether there is a fault that was not there before."""
+        before, file.error = file.error, None
+        seen = file.seen
+        try:
+            if first != name:
+                raise _Shadowed(f"{_shown(first)} is {endpoint} already")
+            if await self._store(name, file, endpoint, sink):
+                file.done = seen
+        except OSError as error:
+            file.error, file.fault = error.strerror or type(error).__name__, Fault.UNREACHABLE
+        except DiemError as error:
+            file.error, file.fault = str(error), fault_of(error)
+            # The same bytes will be as wrong the next time; only what does not depend on them is tried again.
+            if not error.retriable:
+                file.done = seen
+        return file.error is not None and file.error != before
+
+    async def _store(self, name: str, file: _File, endpoint: str, sink: Sink) -> bool:
+        """Read, check and store a file; false when it is being written."""
+        if file.seen is None:
+            return False
+        body = await asyncio.to_thread(read, self._path / name, file.seen, self._config.max_bytes)
+        if body is None:
+            return False
+        digest = blake2b(body, digest_size=16).digest()
+        if digest != file.digest:
+            await sink([await asyncio.to_thread(self._parse, name, endpoint, body)], source=self.name)
+            file.digest = digest
+        self.health.last_success_ms = self._clock.wall_ms()
+        return True
+
+    def _parse(self, name: str, endpoint: str, body: bytes) -> Dataset:
+        endpoints.check(endpoint)
+        table = parse_parquet(body) if name.lower().endswith(".parquet") else datasets.parse_csv(body)
+        (dataset,) = datasets.read_table(table, self._config.declared(endpoint))
+        return dataset
+
+    def _tell(self, faults: int, *, more: bool) -> None:
+        wrong = [f"{_shown(name)}: {file.error}" for name, file in self._files.items() if file.error is not None]
+        faults += more and not self._more
+        self._more = more
+        if more:
+            wrong.append(f"more than {self._config.max_files} files: the others are passed over")
+        if not wrong:
+            self.health.succeeded()
+            return
+        faults_now = [file.fault for file in self._files.values() if file.error is not None]
+        others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        self.health.failed(wrong[0] + others, times=faults, fault=next(iter(faults_now), Fault.INVALID))
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="replace").decode()[:80]

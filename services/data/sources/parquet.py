@@ -1,0 +1,132 @@
+"""Parquet files as tables: the columns ``time`` and ``value``, and ``unit`` where there is one; needs pyarrow."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from services.data.datasets import CsvRow, CsvTable
+from services.data.errors import DataError, InvalidDataset, MalformedBody
+
+MAX_COLUMNS: Final = 64
+_MAX_THRIFT: Final = 1_000_000
+_MAX_CELL: Final = 512
+_MAX_UTF8: Final = 4
+_LONG: Final = f"a field has more than {_MAX_CELL} characters"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NoParquet(DataError):
+    """Parquet cannot be read here: the package pyarrow is missing."""
+
+    code = "no_parquet"
+
+
+def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64 * 1024 * 1024) -> CsvTable:
+    """Read the table; its rows are counted from 1.
+
+    ``time`` is a timestamp, a date or a text; a timestamp with a zone is an instant, one without is what the clocks of
+    the source's zone show. ``value`` is a number or null. Other columns than these and ``unit`` are passed over.
+
+    Raises:
+        NoParquet: pyarrow is not installed.
+        MalformedBody: it is not Parquet, or not all of it.
+        InvalidDataset: columns or their types, or more rows or bytes than may be.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415  # costs 40 MB: only for who has Parquet files
+        import pyarrow.compute  # noqa: PLC0415
+        from pyarrow import parquet as pq  # noqa: PLC0415
+    except ImportError:
+        raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
+    try:
+        limits = {"thrift_string_size_limit": _MAX_THRIFT, "thrift_container_size_limit": _MAX_THRIFT}
+        with pq.ParquetFile(pa.BufferReader(body), **limits) as file:
+            known, names = file.metadata, _checked(pa, file, max_rows, max_decoded)
+        # Left as they are in the file: a text that is there once is not multiplied by the rows that refer to it.
+        with pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as file:
+            rows: list[CsvRow] = []
+            for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
+                if len(rows) + batch.num_rows > max_rows:
+                    raise InvalidDataset(f"more than {max_rows} rows")
+                rows += _rows(pa, batch, len(rows))
+    except UnicodeDecodeError:
+        raise MalformedBody("not Parquet, or not all of it: a text is not UTF-8") from None
+    except (pa.ArrowException, OSError) as error:
+        told, _, _ = str(error).partition("\n")
+        raise MalformedBody(f"not Parquet, or not all of it: {told[:120]}") from None
+    return CsvTable(frozenset(names), rows, place="row")
+
+
+def _checked(pa: Any, file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # it has no types
+    known = file.metadata
+    names = file.schema_arrow.names
+    if known.num_columns > MAX_COLUMNS:
+        raise InvalidDataset(f"more than {MAX_COLUMNS} columns")
+    if len(set(names)) != len(names) or not {"time", "value"} <= set(names):
+        raise InvalidDataset(f"the columns must be time, value and perhaps unit, not {', '.join(names)[:60]!r}")
+    if known.num_rows > max_rows:
+        raise InvalidDataset(f"more than {max_rows} rows")
+    if sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)) > max_decoded:
+        raise InvalidDataset(f"more than {max_decoded} bytes when decoded")
+    wanted = [name for name in ("time", "value", "unit") if name in names]
+    for name in wanted:
+        kind = file.schema_arrow.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind):
+            raise InvalidDataset(f"the column {name} cannot be {kind}")
+    return wanted
+
+
+def _rows(pa: Any, batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
+    times = list(_times(pa, _column(pa, batch, "time", before)))
+    values = _texts(pa, _number(pa, _column(pa, batch, "value", before)))
+    units = _texts(pa, _column(pa, batch, "unit", before)) if "unit" in batch.schema.names else [""] * batch.num_rows
+    for index, (time, value, unit) in enumerate(zip(times, values, units, strict=True), start=before + 1):
+        if len(time) > _MAX_CELL or len(unit) > _MAX_CELL:
+            raise InvalidDataset(_LONG, f"row {index}")
+        yield CsvRow(index, time, value, unit, "")
+
+
+def _column(pa: Any, batch: Any, name: str, before: int) -> Any:  # noqa: ANN401
+    column = batch.column(name)
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if not pa.types.is_primitive(column.type.value_type):
+        lengths = pa.compute.binary_length(column.dictionary).take(column.indices).to_pylist()
+        for index, length in enumerate(lengths, start=before + 1):
+            if length is not None and length > _MAX_CELL * _MAX_UTF8:
+                raise InvalidDataset(_LONG, f"row {index}")
+    return column.dictionary_decode()
+
+
+def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InvalidDataset(f"the column value must be numbers, not {kind}")
+    return column
+
+
+def _texts(pa: Any, column: Any) -> list[str]:  # noqa: ANN401
+    # Arrow writes each number as short as its own type allows, so that 81.2 of 32 bits is not 81.19999694824219.
+    return [text or "" for text in column.cast(pa.string()).to_pylist()]
+
+
+def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        yield from _texts(pa, column)
+        return
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")
+    zoned = getattr(kind, "tz", None) is not None
+    # A cast that would lose a fraction of a microsecond is refused by Arrow; a fraction of a second later, by us.
+    instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
+    for micros in instants:
+        if micros is None:
+            yield ""
+            continue
+        try:
+            wall = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
+        except OverflowError:
+            raise InvalidDataset("a time is out of range") from None
+        yield wall.isoformat() + ("Z" if zoned else "")

@@ -1,0 +1,41 @@
+"""The OpenAPI description is a file: the limits and routes that it states are those of the code."""
+
+import re
+from typing import Any
+
+from diem import __version__
+from services.data.api.catalogue import MAX_ENTRIES
+from services.data.api.page import openapi
+from services.data.api.problems import _STATUSES
+from services.data.api.status import MAX_ENDPOINTS
+from services.data.datasets import MAX_BULK_BYTES, MAX_DATASET_BYTES, MAX_DATASETS, UNITS
+
+DOCUMENT = openapi()
+
+
+def test_openapi_states_the_limits_of_the_code() -> None:
+    schemas, paths = DOCUMENT["components"]["schemas"], DOCUMENT["paths"]
+    assert DOCUMENT["info"]["version"] == __version__
+    assert schemas["Unit"]["enum"] == sorted(UNITS)
+    assert schemas["Bulk"]["properties"]["datasets"]["maxItems"] == MAX_DATASETS
+    assert schemas["Usage"]["properties"]["endpoints"]["maxItems"] == MAX_ENDPOINTS
+    assert _body(paths["/v1/data/{endpoint}"]) == f"At most {MAX_DATASET_BYTES} bytes."
+    assert _body(paths["/v1/data"]) == f"At most {MAX_BULK_BYTES} bytes."
+    (limit,) = (one for one in paths["/v1/endpoints"]["get"]["parameters"] if one.get("name") == "limit")
+    assert limit["schema"]["maximum"] == limit["schema"]["default"] == MAX_ENTRIES
+
+
+def test_every_problem_status_of_the_code_is_described() -> None:
+    described = {int(name.removeprefix("Problem")) for name in DOCUMENT["components"]["responses"]}
+    assert {status for _, status, _ in _STATUSES} <= described
+
+
+def test_every_reference_within_openapi_leads_somewhere() -> None:
+    for reference in re.findall(r"'\$ref': '([^']+)'", str(DOCUMENT)):
+        found: Any = DOCUMENT
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+
+
+def _body(path: dict[str, Any]) -> str:
+    return str(path["put"]["requestBody"]["description"])

@@ -1,0 +1,93 @@
+"""GET /v1/sources: how the sources are doing, conditional, and without anything that is nobody's business."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from services.data.api import Api, ApiOptions
+from services.data.errors import InvalidDataset, StoreUnavailable
+from services.data.sources.config import load
+from services.data.sources.runner import SourceRunner
+from services.data.sources.source import Fault, Health, fault_of
+from tests.unit.services.data.conftest import Rest
+
+CONFIG = """\
+[[source]]
+type = "http"
+name = "prices"
+url = "http://user:secret@127.0.0.1:1/prices.csv"
+endpoint = "/prices"
+unit = "EUR/MWh"
+resolution = "PT1H"
+
+[[source]]
+type = "directory"
+name = "files"
+path = "/nowhere/at/all"
+prefix = "/files"
+"""
+
+
+async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state(rest: Rest, tmp_path: Path) -> None:
+    file = tmp_path / "diem.toml"
+    file.write_text(CONFIG)
+    runner = SourceRunner.configured(load(file), ManualClock())
+
+    def owner_of(_endpoint: str) -> None:
+        return None
+
+    api = Api(rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=runner.public_status)
+    transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        first = await http.get("/v1/sources")
+        assert first.json()["sources"] == [_entry("prices", "http"), _entry("files", "directory")]
+        assert "secret" not in first.text
+        assert first.headers["cache-control"] == "no-cache"
+        again = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        for source in runner._sources:
+            async with httpx.AsyncClient() as client:
+                if hasattr(source, "poll"):
+                    await source.poll(client, rest.store.put)
+                if hasattr(source, "look"):
+                    await source.look(rest.store.put)
+        changed = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
+        prices, files = changed.json()["sources"]
+        assert (prices["ok"], prices["failures"]) == (False, 1)
+        assert prices["error"] == files["error"] == "it cannot be reached or read"
+        told = [entry["error"] for entry in runner.status()]
+        assert told == [
+            "ConnectError: All connection attempts failed",
+            "the directory cannot be read: No such file or directory",
+        ]
+        assert "secret" not in changed.text
+        assert "nowhere" not in changed.text
+        assert (await http.put("/v1/sources")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (InvalidDataset("the column price is missing in /etc/prices.csv"), Fault.INVALID),
+        (StoreUnavailable("disk full at /var/lib"), Fault.STORE),
+        (OSError("no route to db.internal"), Fault.UNREACHABLE),
+    ],
+)
+def test_everybody_is_told_in_words_of_ours_what_is_wrong(error: Exception, fault: Fault) -> None:
+    health = Health("files", ManualClock())
+    health.failed(str(error), fault=fault_of(error))
+    assert health.public_status()["error"] == fault.value
+    assert health.status()["error"] == str(error)
+    health.failed("a plug-in's own text with /its/paths")
+    assert health.public_status()["error"] == Fault.OTHER.value
+    health.succeeded()
+    assert health.public_status()["error"] is None
+
+
+def _entry(name: str, kind: str) -> dict[str, Any]:
+    more = {"ok": False, "error": None, "last_success": None, "failures": 0, "endpoints": 0}
+    return {"name": name, "type": kind, **more}

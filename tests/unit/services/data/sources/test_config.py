@@ -1,0 +1,310 @@
+"""diem.toml: every fault names the file, the line, the table and the field; nobody shares an endpoint."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from diem.process.clock import ManualClock
+from services.data.main import DEFAULT_CONFIG
+from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
+from services.data.sources.runner import ClaimedTwice, Claims, SourceRunner
+from services.data.sources.source import Claim, Health, Sink
+
+GOOD = """\
+[[source]]
+type = "http"
+name = "prices"
+url = "http://127.0.0.1:1/prices.csv"
+endpoint = "/my/prices"
+unit = "EUR/MWh"
+resolution = "PT60M"
+
+[[source]]
+type = "simulation"
+time_scale = 60.0
+zones = ["GR", "BG"]
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "diem.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_configuration_is_read(tmp_path: Path) -> None:
+    http, simulation = load(write(tmp_path, GOOD)).source
+    assert isinstance(http, HttpConfig)
+    assert (http.every, http.resolution) == (10.0, "PT1H")
+    assert isinstance(simulation, SimulationConfig)
+    assert simulation.name == "market"
+
+
+def test_the_default_configuration_is_good() -> None:
+    (market,) = load(DEFAULT_CONFIG).source
+    assert market.name == "market"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('url = "http', 'url = "ftp', 'line 4, [[source]] 1 "prices", url: expected http://host/path'),
+        ('url = "http', 'url = "http://me:a/b@x/', 'line 4, [[source]] 1 "prices", url: expected http://host/path'),
+        ("PT60M", "PT7H", 'line 7, [[source]] 1 "prices", resolution: the day is not a whole number'),
+        ("EUR/MWh", "Euro", 'line 6, [[source]] 1 "prices", unit: unknown unit'),
+        ('"/my/prices"', '"my/prices"', 'line 5, [[source]] 1 "prices", endpoint: it must be'),
+        (
+            "time_scale = 60.0",
+            "timescale = 60.0",
+            "line 11, [[source]] 2, timescale: no such field: did you mean time_scale?",
+        ),
+        ("time_scale = 60.0", "time_scale = '1'", "line 11, [[source]] 2, time_scale: input should be a valid number"),
+        ("time_scale = 60.0", "time_scale = 0.0", "line 11, [[source]] 2, time_scale: input should be greater than 0"),
+        ('"simulation"', '"kafka"', "line 9, [[source]] 2: input tag 'kafka'"),
+        ('name = "prices"\n', "", "line 1, [[source]] 1, name: field required"),
+        ('endpoint = "/my/prices"\n', "", 'line 1, [[source]] 1 "prices": exactly one of endpoint and prefix'),
+        ('"prices"', '"market"', "line 9, [[source]] 2, name: another source has the name 'market'"),
+        ("[[source]]", "[[sources]]", "line 1, sources: no such table: did you mean source?"),
+        ("[[source]]\ntype", "every = 1\n[[source]]\ntype", "line 1, every: no such table"),
+        ('endpoint = "/my', 'xyzzy = 1\nendpoint = "/my', 'line 5, [[source]] 1 "prices", xyzzy: no such field\n'),
+        ("[[source]]", "[[source", "not TOML"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    file = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert f"{file}: {expected}" in f"{caught.value}\n"
+
+
+WRONG = """\
+[[source]]
+type = "http"
+name = "prices"
+ulr = "http://127.0.0.1:1/prices.csv"
+endpiont = "/my/prices"
+unit = "Euro"
+evry = 5
+
+[[source]]
+type = "simulation"
+time_scale = 0.0
+zonse = ["GR"]
+
+[[source]]
+type = "directory"
+name = "market"
+path = 1
+prefix = "/files"
+
+[source.endpoints."/files/x"]
+unti = "MW"
+
+[[plan]]
+name = "standard"
+per_minutes = 6
+per_day = 0
+
+[[plan]]
+name = "standard"
+prefix = ["/dam"]
+
+[[plans]]
+name = "x"
+"""
+
+
+def test_all_faults_of_all_tables_are_told_at_once_with_their_places_and_hints(tmp_path: Path) -> None:
+    file = write(tmp_path, WRONG)
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    faults = [fault.partition("; known are")[0] for fault in caught.value.faults]
+    assert sorted(faults) == sorted(
+        [
+            'line 1, [[source]] 1 "prices", url: field required',
+            'line 4, [[source]] 1 "prices", ulr: no such field: did you mean url?',
+            'line 5, [[source]] 1 "prices", endpiont: no such field: did you mean endpoint or endpoints?',
+            "line 6, [[source]] 1 \"prices\", unit: unknown unit 'Euro'",
+            'line 7, [[source]] 1 "prices", evry: no such field: did you mean every?',
+            "line 11, [[source]] 2, time_scale: input should be greater than 0",
+            "line 12, [[source]] 2, zonse: no such field: did you mean zones?",
+            'line 17, [[source]] 3 "market", path: input should be a valid string',
+            'line 21, [[source]] 3 "market", endpoints./files/x.unti: no such field: did you mean unit or quantity?',
+            "line 16, [[source]] 3 \"market\", name: another source has the name 'market'",
+            'line 25, [[plan]] 1 "standard", per_minutes: no such field: did you mean per_minute?',
+            'line 26, [[plan]] 1 "standard", per_day: input should be greater than or equal to 1',
+            'line 30, [[plan]] 2 "standard", prefix: no such field: did you mean prefixes?',
+            "line 29, [[plan]] 2 \"standard\", name: another plan has the name 'standard'",
+            "line 32, plans: no such table: did you mean plan?",
+        ]
+    )
+
+
+DESCRIBED = """\
+[[source]]
+type = "http"
+name = "meteo"
+url = "http://127.0.0.1:1/meteo.json"
+prefix = "/meteo"
+zone = "Europe/Athens"
+unit = "K"
+quantity = "temperature"
+
+[source.endpoints."/meteo/GR"]
+title = "Athens"
+area = "GR"
+
+[source.endpoints."/meteo/wind"]
+unit = "m/s"
+quantity = "wind"
+"""
+
+
+def test_endpoints_are_described_in_common_and_one_by_one(tmp_path: Path) -> None:
+    (source,) = load(write(tmp_path, DESCRIBED)).source
+    assert isinstance(source, HttpConfig)
+    assert source.describe("/meteo/GR") == ("K", None, "Athens", "GR", "temperature")
+    assert source.describe("/meteo/wind") == ("m/s", None, "", "", "wind")
+    assert source.describe("/meteo/BG") == ("K", None, "", "", "temperature")
+
+
+def test_a_schedule_is_a_rhythm_or_times_of_day(tmp_path: Path) -> None:
+    at = GOOD.replace('endpoint = "/my', 'at = ["06:00"]\nendpoint = "/my')
+    (source, _) = load(write(tmp_path, at)).source
+    assert isinstance(source, HttpConfig)
+    assert source.at == ["06:00"]
+    for wrong, expected in (
+        (at.replace("06:00", "6:00"), 'line 5, [[source]] 1 "prices", at: string should match'),
+        (at.replace("at =", "every = 5.0\nat ="), 'line 6, [[source]] 1 "prices", at: every and at exclude each other'),
+    ):
+        with pytest.raises(BadConfig) as caught:
+            load(write(tmp_path, wrong))
+        assert expected in str(caught.value)
+
+
+DIRECTORY = """\
+[[source]]
+type = "directory"
+name = "files"
+path = "incoming"
+prefix = "/files"
+"""
+
+
+def test_a_directory_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (source,) = load(write(tmp_path, DIRECTORY)).source
+    assert isinstance(source, DirectoryConfig)
+    assert source.path == str(tmp_path / "incoming")
+    (source,) = load(write(tmp_path, DIRECTORY.replace("incoming", "/srv/incoming"))).source
+    assert isinstance(source, DirectoryConfig)
+    assert source.path == "/srv/incoming"
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ('endpoint = "/a"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
+        ('prefix = "/files"\nfile = "a.csv"', "file and endpoint belong together"),
+        ('endpoint = "/a"\nfile = "a.txt"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
+        ('endpoint = "/a"\nfile = "../a.csv"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
+        ('prefix = "/files"\nevery = 0.0', 'line 6, [[source]] 1 "files", every: input should be greater'),
+    ],
+)
+def test_a_fault_of_a_directory_is_named_with_its_place(tmp_path: Path, new: str, expected: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, DIRECTORY.replace('prefix = "/files"', new)))
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("Europe/Athens", "Athens", "line 6, [[source]] 1 \"meteo\", zone: 'Athens' is not a time zone like"),
+        ('"temperature"', '"heat"', "line 8, [[source]] 1 \"meteo\", quantity: unknown quantity 'heat'; known are"),
+        ('"temperature"', '"price"', 'line 8, [[source]] 1 "meteo", quantity: price is not measured in K'),
+        ('area = "GR"', 'area = "G R"', 'line 12, [[source]] 1 "meteo", endpoints./meteo/GR.area: string should match'),
+        (
+            'title = "Athens"',
+            "titel = 1",
+            'line 11, [[source]] 1 "meteo", endpoints./meteo/GR.titel: no such field: did you mean title?',
+        ),
+        ('"wind"', '"load"', 'line 1, [[source]] 1 "meteo": endpoints: /meteo/wind: load is not measured in m/s'),
+        ('"/meteo/wind"', '"/wind"', 'line 1, [[source]] 1 "meteo": endpoints: /wind is not below the prefix'),
+        ('"/meteo/wind"', '"wind"', 'line 14, [[source]] 1 "meteo", endpoints.wind: it must'),
+    ],
+)
+def test_a_fault_in_a_description_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    file = write(tmp_path, DESCRIBED.replace(old, new))
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert f"{file}: {expected}" in str(caught.value)
+
+
+def test_a_misspelt_type_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, GOOD.replace('"simulation"', '"simulatoin"')))
+    (fault,) = caught.value.faults
+    assert fault.startswith("line 9, [[source]] 2: input tag 'simulatoin' is no type of source; known are ")
+    assert fault.endswith(": did you mean simulation?")
+
+
+def test_a_source_without_a_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r'line 1, \[\[source\]\] 1 "prices": field required: type'):
+        load(write(tmp_path, GOOD.replace('type = "http"\n', "")))
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(tmp_path / "diem.toml")
+    assert str(caught.value) == f"{tmp_path / 'diem.toml'}: No such file or directory"
+
+
+class Fake(NamedTuple):
+    """A source that claims and does nothing."""
+
+    name: str
+    claims: list[Claim]
+    health: Health = Health("fake", ManualClock())
+
+    async def run(self, sink: Sink) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "endpoint"),
+    [
+        (Claim("/a/b"), Claim("/a/b"), "/a/b"),
+        (Claim("/a", below=True), Claim("/a/b"), "/a/b"),
+        (Claim("/a/b/c"), Claim("/a", below=True), "/a/b/c"),
+        (Claim("/a", below=True), Claim("/a/b", below=True), "/a/b/*"),
+        (Claim("/a", below=True), Claim("/a", below=True), "/a/*"),
+    ],
+)
+def test_an_endpoint_claimed_by_two_sources_is_one_clear_error(first: Claim, second: Claim, endpoint: str) -> None:
+    with pytest.raises(ClaimedTwice) as caught:
+        Claims([Fake("one", [first]), Fake("two", [second])])
+    text = str(caught.value)
+    assert text.startswith(f"the endpoint {endpoint} is claimed by two sources: ")
+    assert "'one'" in text
+    assert "'two'" in text
+
+
+def test_the_configured_sources_are_checked_against_each_other(tmp_path: Path) -> None:
+    file = write(tmp_path, GOOD.replace('"/my/prices"', '"/dam/prices/GR"'))
+    with pytest.raises(ClaimedTwice, match="/dam/prices/GR is claimed by two sources: 'prices' and 'market'"):
+        SourceRunner.configured(load(file), ManualClock())
+
+
+def test_owners_are_found_by_endpoint_and_by_prefix() -> None:
+    claims = Claims([Fake("one", [Claim("/a"), Claim("/a/b", below=True)]), Fake("two", [Claim("/a/c")])])
+    owners = {name: claims.owner_of(name) for name in ("/a", "/a/b", "/a/b/x/y", "/a/bc", "/a/c", "/a/c/d", "/z")}
+    assert owners == {
+        "/a": "one",
+        "/a/b": None,
+        "/a/b/x/y": "one",
+        "/a/bc": None,
+        "/a/c": "two",
+        "/a/c/d": None,
+        "/z": None,
+    }

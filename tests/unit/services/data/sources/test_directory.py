@@ -1,0 +1,444 @@
+"""The directory source: takes what stands still and is right, keeps what it took, and tells of the rest."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from diem.process.clock import ManualClock
+from services.data.datasets import Dataset
+from services.data.errors import StoreUnavailable
+from services.data.sources.directory import DirectorySource, is_data
+from services.data.sources.tables import DirectoryConfig
+
+CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
+
+
+class Bench:
+    """A source, its directory, and the store it fills."""
+
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.stored: list[Dataset] = []
+        self.refuse: Exception | None = None
+        self.jitter: list[tuple[float, float]] = []
+        defaults = {"prefix": "/files", "unit": "MW", "resolution": "PT1H"}
+        table = {key: value for key, value in {**defaults, **config}.items() if value is not None}
+        self.source = DirectorySource(
+            DirectoryConfig.model_validate({"type": "directory", "name": "files", "path": str(path), **table}),
+            self.clock,
+            uniform=self._uniform,
+        )
+
+    def _uniform(self, low: float, high: float) -> float:
+        self.jitter.append((low, high))
+        return high
+
+    async def sink(self, datasets: Sequence[Dataset], *, source: str) -> None:
+        assert source == "files"
+        if self.refuse:
+            raise self.refuse
+        self.stored += datasets
+
+    async def looks(self, times: int = 2) -> None:
+        for _ in range(times):
+            await self.source.look(self.sink)
+
+    @property
+    def values(self) -> list[tuple[str, bytes]]:
+        return [(one.endpoint, one.content.split(b'"value":')[1].rstrip(b"}]")) for one in self.stored]
+
+    @property
+    def error(self) -> str | None:
+        return self.source.health.error
+
+    @property
+    def failures(self) -> int:
+        return self.source.health.failures
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file and move it into place, as its makers should."""
+    part = path.with_name("." + path.name)
+    part.write_text(text)
+    part.replace(path)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_each_file_is_the_endpoint_of_its_name(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    write(bench.path / "B.CSV", CSV.format(2))
+    await bench.looks()
+    assert bench.values == [("/files/B", b"2"), ("/files/a", b"1")]
+    assert bench.source.health.status()["ok"]
+    await bench.looks(3)
+    assert len(bench.stored) == 2
+
+
+async def test_one_file_can_be_one_endpoint_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path, prefix=None, endpoint="/load", file="gr.csv", unit="kW", quantity="load", area="GR", title="L"
+    )
+    write(tmp_path / "gr.csv", CSV.format(1500))
+    write(tmp_path / "other.csv", "nonsense")
+    await bench.looks()
+    (dataset,) = bench.stored
+    assert (dataset.endpoint, dataset.unit, dataset.quantity, dataset.area) == ("/load", "MW", "load", "GR")
+    assert bench.values == [("/load", b"1.5")]
+    assert bench.error is None
+
+
+async def test_an_endpoint_below_the_prefix_can_have_its_own_description(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, zone="Europe/Athens", endpoints={"/files/a": {"unit": "EUR/MWh", "title": "A"}})
+    for name in "ab":
+        write(tmp_path / f"{name}.csv", "time,value\n2026-06-01T03:00,5\n")
+    await bench.looks()
+    assert [(one.endpoint, one.unit, one.title) for one in bench.stored] == [
+        ("/files/a", "EUR/MWh", "A"),
+        ("/files/b", "MW", ""),
+    ]
+    assert b"2026-06-01T00:00:00Z" in bench.stored[0].content
+
+
+async def test_an_atomic_replacement_is_noticed_even_with_the_size_and_time_of_the_old_file(bench: Bench) -> None:
+    file = bench.path / "a.csv"
+    write(file, CSV.format(1))
+    await bench.looks()
+    before = file.stat()
+    part = bench.path / ".a.csv"
+    part.write_text(CSV.format(2))
+    os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
+    part.replace(file)
+    await bench.looks()
+    assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
+
+
+async def test_a_file_that_is_being_written_waits_until_it_stands_still(bench: Bench) -> None:
+    text = CSV.format(1) + "2026-01-01T01:00:00Z,2\n"
+    with (bench.path / "a.csv").open("w") as file:
+        for number, letter in enumerate(text):
+            file.write(letter)
+            file.flush()
+            os.utime(file.fileno(), ns=(0, 10**9 * (number + 1)))  # the clock of the file system may be coarse
+            await bench.looks(1)
+            assert not bench.stored
+    await bench.looks(1)
+    assert bench.stored[0].content.count(b"time") == 2
+    assert bench.failures == 0
+
+
+async def test_a_file_that_changes_while_it_is_read_is_not_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = bench.path / "a.csv"
+    write(file, CSV.format(1))
+    await bench.looks(1)
+    real = os.open
+
+    def late(path: Any, *args: Any, **more: Any) -> int:
+        if Path(path) == file:
+            file.write_text(CSV.format(22))
+            monkeypatch.setattr(os, "open", real)
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", late)
+    await bench.looks(1)
+    assert not bench.stored
+    await bench.looks()
+    assert bench.values == [("/files/a", b"22")]
+    assert bench.failures == 0
+
+
+async def test_what_is_wrong_is_told_once_and_neither_stops_the_others_nor_loses_what_was_good(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    write(bench.path / "b.csv", CSV.format(1))
+    await bench.looks()
+    write(bench.path / "a.csv", CSV.format("x"))
+    write(bench.path / "b.csv", CSV.format(2))
+    await bench.looks(5)
+    assert bench.values[2:] == [("/files/b", b"2")]
+    assert bench.error == "a.csv: line 2: 'x' is not a number (decimal point, no thousands separators; empty for a gap)"
+    assert bench.failures == 1
+    write(bench.path / "c.csv", "<html>")
+    await bench.looks(3)
+    assert str(bench.error).endswith("(and 1 more)")
+    assert bench.failures == 2
+    write(bench.path / "a.csv", CSV.format(3))
+    (bench.path / "c.csv").unlink()
+    await bench.looks()
+    assert bench.values[3:] == [("/files/a", b"3")]
+    assert bench.source.health.status()["ok"]
+
+
+async def test_a_file_that_vanishes_keeps_its_data_and_may_come_back(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    await bench.looks()
+    (bench.path / "a.csv").unlink()
+    await bench.looks()
+    assert bench.source.health.status()["ok"]
+    write(bench.path / "a.csv", CSV.format(2))
+    await bench.looks()
+    assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
+
+
+async def test_a_store_that_cannot_commit_is_asked_again(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    bench.refuse = StoreUnavailable("the disk is full")
+    await bench.looks(4)
+    assert (bench.error, bench.failures) == ("a.csv: the disk is full", 1)
+    bench.refuse = None
+    await bench.looks(1)
+    assert bench.values == [("/files/a", b"1")]
+    assert bench.error is None
+
+
+async def test_a_directory_that_is_not_there_is_waited_for_with_jitter(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "later")
+    await bench.looks(8)
+    assert bench.error == "the directory cannot be read: No such file or directory"
+    assert bench.jitter == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 32), (1, 60), (1, 60), (1, 60)]
+    (tmp_path / "later").mkdir()
+    write(tmp_path / "later" / "a.csv", CSV.format(1))
+    assert await bench.source.look(bench.sink) == 1.0
+    await bench.looks(1)
+    assert bench.values == [("/files/a", b"1")]
+    assert bench.error is None
+
+
+@pytest.mark.parametrize(
+    "name", [".a.csv", "~a.csv", "#a.csv#", "_a.csv", "a.csv~", "a.csv.tmp", "a.part", "a.json", "a"]
+)
+def test_hidden_and_temporary_names_are_no_data(name: str) -> None:
+    assert not is_data(name)
+    assert is_data("a.csv")
+    assert is_data("a.b.Parquet")
+
+
+async def test_what_is_no_regular_file_is_passed_over(bench: Bench) -> None:
+    (bench.path / "directory.csv").mkdir()
+    (bench.path / "nothing.csv").symlink_to(bench.path / "not there")
+    os.mkfifo(bench.path / "pipe.csv")
+    target = bench.path / "..data"
+    target.write_text(CSV.format(1))
+    (bench.path / "link.csv").symlink_to(target)
+    await bench.looks()
+    assert bench.values == [("/files/link", b"1")]
+    assert bench.error is None
+
+
+async def test_a_name_that_is_no_endpoint_is_told(bench: Bench) -> None:
+    write(bench.path / "a b.csv", CSV.format(1))
+    (bench.path / os.fsdecode(b"a\xff.csv")).write_text(CSV.format(1))
+    write(bench.path / "c.csv", CSV.format(1))
+    await bench.looks()
+    assert bench.values == [("/files/c", b"1")]
+    assert "'/files/a b' is not an endpoint name" in str(bench.error)
+    assert str(bench.error).encode()
+    assert bench.failures == 2
+
+
+async def test_two_files_of_one_endpoint_do_not_overwrite_each_other(bench: Bench) -> None:
+    write(bench.path / "a.CSV", CSV.format(1))
+    write(bench.path / "a.csv", CSV.format(2))
+    await bench.looks(4)
+    assert bench.values == [("/files/a", b"1")]
+    assert (bench.error, bench.failures) == ("a.csv: a.CSV is /files/a already", 1)
+    (bench.path / "a.CSV").unlink()
+    await bench.looks(1)
+    assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
+
+
+async def test_a_file_is_taken_again_whenever_the_one_that_went_before_it_is_gone(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    parquet(bench.path / "a.parquet", {"time": pa.array(["2026-01-01T00:00:00Z"]), "value": pa.array([2])})
+    for _ in range(2):
+        await bench.looks(3)
+        assert bench.values[-1] == ("/files/a", b"1")
+        assert "a.parquet: a.csv is /files/a already" in str(bench.error)
+        (bench.path / "a.csv").unlink()
+        await bench.looks(3)
+        assert bench.values[-1] == ("/files/a", b"2")
+        assert bench.error is None
+        write(bench.path / "a.csv", CSV.format(1))
+
+
+async def test_a_file_that_never_stands_still_is_told(bench: Bench) -> None:
+    write(bench.path / "good.csv", CSV.format(1))
+    for number in range(30):
+        write(bench.path / "busy.csv", CSV.format(number))
+        await bench.looks(1)
+        bench.clock.advance(1)
+    assert bench.error is None
+    for number in range(35):
+        write(bench.path / "busy.csv", CSV.format(number))
+        await bench.looks(1)
+        bench.clock.advance(1)
+    assert "busy.csv: it changes between any two looks" in str(bench.error)
+    assert bench.failures == 1
+    assert bench.values == [("/files/good", b"1")]
+    await bench.looks(2)
+    assert bench.error is None
+    assert len(bench.stored) == 2
+
+
+async def test_size_and_number_of_files_are_bounded(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, max_bytes=100, max_files=2)
+    write(tmp_path / "a.csv", CSV.format(1) + " " * 100)
+    for name in "bcd":
+        write(tmp_path / f"{name}.csv", CSV.format(1))
+    await bench.looks(3)
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.csv: the file has more than 100 bytes (and 1 more)"
+    assert bench.failures == 2
+    (tmp_path / "a.csv").unlink()
+    await bench.looks()
+    assert bench.error == "more than 2 files: the others are passed over"
+
+
+async def test_a_link_is_followed_within_the_directory_only(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the first line of another's file")
+    (tmp_path / "in").mkdir()
+    bench = Bench(tmp_path / "in")
+    write(bench.path / "_data", CSV.format(1))
+    (bench.path / "a.csv").symlink_to("../secret")
+    (bench.path / "b.csv").symlink_to("_data")
+    await bench.looks()
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.csv: it is a link that leads out of the directory"
+
+
+# Parquet
+
+
+def parquet(path: Path, columns: dict[str, pa.Array], **more: Any) -> None:
+    pq.write_table(pa.table(columns), path.with_name(".part"), **more)
+    path.with_name(".part").replace(path)
+
+
+INSTANTS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (0, 1)]
+NAIVE = [instant.replace(tzinfo=None) for instant in INSTANTS]
+EXPECTED = b'{"unit":"MW","resolution":"PT1H","points":[{"time":"2026-01-01T00:00:00Z","value":81.2},{"time":"2026-01-01T01:00:00Z","value":null}]}'  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array(INSTANTS, pa.timestamp("ns", "UTC")),
+        pa.array(
+            [instant.astimezone(timezone(timedelta(hours=2))) for instant in INSTANTS], pa.timestamp("ms", "+02:00")
+        ),
+        pa.array(NAIVE, pa.timestamp("s")),
+        pa.array(["2026-01-01T00:00:00Z", "2026-01-01T02:00:00+01:00"]),
+        pa.array(["2026-01-01T00:00", "2026-01-01 01:00"]).dictionary_encode(),
+    ],
+    ids=["utc", "offset", "naive", "text", "dictionary"],
+)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([81.2, None]),
+        pa.array([81.2, None], pa.float32()),
+        pa.array([Decimal("81.20"), None], pa.decimal128(8, 2)),
+    ],
+    ids=["float64", "float32", "decimal"],
+)
+async def test_ways_of_writing_the_same_parquet_table(bench: Bench, times: pa.Array, values: pa.Array) -> None:
+    parquet(bench.path / "a.parquet", {"value": values, "time": times, "more": pa.array([1, 2])}, compression="zstd")
+    await bench.looks()
+    assert bench.error is None
+    assert bench.stored[0].content == EXPECTED
+
+
+async def test_naive_timestamps_are_what_the_clocks_of_the_zone_show(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, zone="Europe/Athens", unit=None)
+    hours = [datetime(2026, 10, 25, hour) for hour in (2, 3, 3, 4)]  # noqa: DTZ001
+    parquet(
+        tmp_path / "a.parquet", {"time": pa.array(hours), "value": pa.array([1, 2, 3, 4]), "unit": pa.array(["kW"] * 4)}
+    )
+    await bench.looks()
+    assert bench.error is None
+    assert (bench.stored[0].unit, bench.stored[0].content.count(b"2026-10-25T0")) == ("kW", 3)
+    spring = pa.array([datetime(2026, 3, 29, 3)])  # noqa: DTZ001
+    parquet(tmp_path / "a.parquet", {"time": spring, "value": pa.array([1]), "unit": pa.array(["kW"])})
+    await bench.looks()
+    assert "row 1: 2026-03-29T03:00 does not exist in Europe/Athens" in str(bench.error)
+
+
+def _table(time: Any, value: Any) -> Callable[[Path], None]:
+    return lambda path: parquet(path, {"time": pa.array(time), "value": pa.array(value)})
+
+
+def _cut(path: Path) -> None:
+    _table(INSTANTS, [1, 2])(path)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: path.write_bytes(b"time,value\n"), "not Parquet, or not all of it"),
+        (_cut, "not Parquet, or not all of it"),
+        (lambda path: parquet(path, {"time": pa.array(INSTANTS)}), "the columns must be time, value"),
+        (_table(INSTANTS, ["1", "2"]), "the column value must be numbers, not string"),
+        (_table(INSTANTS, [1.0, float("nan")]), "row 2: 'nan' is not a number"),
+        (_table(INSTANTS[::-1], [1, 2]), "row 2: 2026-01-01T00:00:00Z is earlier"),
+        (_table([1, 2], [1, 2]), "the column time must be timestamps or texts, not int64"),
+        (_table([INSTANTS[0], None], [1, 2]), "row 2: '' is not a time"),
+        (_table([INSTANTS[0].replace(microsecond=5)], [1]), "row 1: '2026-01-01T00:00:00.000005Z' is not a time"),
+        (_table(["x" * 600], [1]), "row 1: a field has more than 512 characters"),
+        (_table(["2026-01-01T00:00:00Z"] * 100_001, [1] * 100_001), "more than 100000 rows"),
+        (_table(INSTANTS[:0], [1][:0]), ""),
+    ],
+)
+async def test_a_wrong_parquet_file_is_told_with_its_row(
+    bench: Bench, make: Callable[[Path], None], error: str
+) -> None:
+    make(bench.path / "a.parquet")
+    await bench.looks()
+    assert not bench.stored
+    assert str(bench.error).startswith(f"a.parquet: {error}")
+
+
+def _not_utf8(path: Path) -> None:
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    parquet(path, {"time": text, "value": pa.array([1])})
+
+
+async def test_a_parquet_file_with_text_that_is_not_utf8_stops_no_other(bench: Bench) -> None:
+    _not_utf8(bench.path / "a.parquet")
+    write(bench.path / "b.csv", CSV.format(1))
+    await bench.looks()
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.parquet: not Parquet, or not all of it: a text is not UTF-8"
+
+
+async def test_what_a_small_parquet_file_repeats_is_not_multiplied_in_memory(bench: Bench) -> None:
+    rows = 4000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
+    # Without the schema of Arrow beside it, that the column was a dictionary is not known.
+    parquet(bench.path / "a.parquet", {"time": text, "value": pa.array([1] * rows)}, store_schema=False)
+    most_before = pa.default_memory_pool().max_memory()
+    await bench.looks()
+    assert bench.error == "a.parquet: row 1: a field has more than 512 characters"
+    assert pa.default_memory_pool().max_memory() < most_before + 50_000_000
+
+
+async def test_without_pyarrow_csv_goes_on_and_parquet_says_what_is_missing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (bench.path / "a.parquet").write_bytes(b"PAR1")
+    write(bench.path / "b.csv", CSV.format(1))
+    await bench.looks()
+    assert bench.values == [("/files/b", b"1")]
+    assert bench.error == "a.parquet: reading Parquet needs the package pyarrow, which is not installed"

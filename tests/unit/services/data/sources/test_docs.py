@@ -1,0 +1,188 @@
+"""docs/sources.md says what is: every field, every unit, examples that can be used, and a plug-in that works."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from diem.process.clock import ManualClock
+from services.data.datasets import QUANTITIES, SOURCE_UNITS, UNITS, Dataset
+from services.data.errors import DataError
+from services.data.sources import config, plugins
+from services.data.sources.runner import SourceRunner
+from services.data.sources.tables import DataTable
+from tests.support.patience import PATIENCE_S
+
+DOCS = (Path(__file__).parents[5] / "docs" / "sources.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """The tables below a heading: what is in backquotes in the first column, and the cells after it."""
+    section = re.split(r"^## ", DOCS, flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(heading)]
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for name in re.findall(r"`(\w+)`", cells[0]) if line.startswith("| `") else ():
+            found[name] = cells[1:]
+    return found
+
+
+def write(directory: Path, text: str) -> Path:
+    file = directory / "diem.toml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["http", "directory", "simulation"])
+def test_every_field_of_a_type_is_described_with_its_default(kind: str) -> None:
+    fields = config.TABLES[kind].model_fields
+    common = {"type", "name"} if kind == "simulation" else set(DataTable.model_fields)
+    described = rows(f"`{kind}`")
+    assert set(described) == set(fields) - common
+    for name, cells in described.items():
+        default = fields[name].get_default()
+        if isinstance(default, int | float):
+            assert cells[0] == str(default)
+
+
+def test_the_fields_of_all_sources_of_data_are_described() -> None:
+    assert set(rows("Fields of every")) == set(DataTable.model_fields)
+
+
+def test_quantities_and_units_are_those_of_the_code() -> None:
+    described = {name: cells[0].split(", ") for name, cells in rows("What data means").items()}
+    assert described == {name: list(units) or ["any"] for name, units in QUANTITIES.items()}
+    served, converted = re.findall(r"Units that .*?\. ", DOCS.replace("\n", " "))[0], DOCS.partition("converted: ")[2]
+    assert set(re.findall(r"`([^`]+)`", served)) == UNITS
+    assert set(re.findall(r"`([^`]+)`", converted.partition(". ")[0])) == SOURCE_UNITS - UNITS
+
+
+def test_the_examples_can_be_used(tmp_path: Path) -> None:
+    examples = [text for text in blocks("toml") if "[[source]]" in text and "loadavg" not in text]
+    assert len(examples) == 3
+    read = config.load(write(tmp_path, "\n".join(examples)))
+    assert [source.name for source in SourceRunner.configured(read, ManualClock())._sources] == [
+        s.name for s in read.source
+    ]
+
+
+# The plug-in
+
+
+def install(directory: Path, name: str, code: str, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a package where Python finds it, with the metadata that an installer would write."""
+    (directory / f"{name}.py").write_text(code)
+    info = directory / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry)
+    monkeypatch.syspath_prepend(str(directory))
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The example of the documentation, installed; returns its table."""
+    (code,) = blocks("python")
+    entry, table = [text for text in blocks("toml") if "loadavg" in text]
+    entry = entry.replace('[project.entry-points."diem.sources"]', "[diem.sources]").replace('"', "")
+    install(tmp_path, "diem_loadavg", code, entry, monkeypatch)
+    return table
+
+
+async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> None:
+    runner = SourceRunner.configured(config.load(write(tmp_path, plugin)), ManualClock())
+    assert runner.claims.owner_of("/machine/load") == "machine"
+    stored: asyncio.Queue[Dataset] = asyncio.Queue()
+    refuse = True
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        nonlocal refuse
+        if refuse:
+            refuse = False
+            raise DataError("not now")
+        for dataset in datasets:
+            stored.put_nowait(dataset)
+
+    text = plugin.replace("5.0", "0.1")
+    runner = SourceRunner.configured(config.load(write(tmp_path, text)), ManualClock())
+    running = asyncio.create_task(runner.run(sink))
+    dataset = await asyncio.wait_for(stored.get(), PATIENCE_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (dataset.endpoint, dataset.unit, dataset.resolution) == ("/machine/load", "1", "PT1M")
+    (status,) = runner.status()
+    assert (status["type"], status["failures"], status["endpoints"]) == ("loadavg", 1, 1)
+
+
+def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path, plugin: str) -> None:
+    for old, new, expected in (
+        ("5.0", "0.0", 'line 4, [[source]] 1 "machine", every: input should be greater than or equal to 0.1'),
+        ("every", "endpoint = 'x'\nevery", 'line 4, [[source]] 1 "machine", endpoint: it must be'),
+        ("every", "evry", 'line 4, [[source]] 1 "machine", evry: no such field: did you mean every?'),
+    ):
+        with pytest.raises(config.BadConfig) as caught:
+            config.load(write(tmp_path, plugin.replace(old, new)))
+        assert expected in str(caught.value)
+
+
+def test_an_unknown_type_is_told_with_all_that_are_known(tmp_path: Path, plugin: str) -> None:
+    with pytest.raises(
+        config.BadConfig,
+        match=r"'loadavg2' .* known are 'directory', 'http', 'simulation', 'loadavg': did you mean loadavg\?$",
+    ):
+        config.load(write(tmp_path, plugin.replace('"loadavg"', '"loadavg2"')))
+
+
+@pytest.mark.parametrize(
+    ("code", "entry", "expected"),
+    [
+        ("import not_there_at_all", "Kind", "odd:Kind: ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("1 / 0", "Kind", "odd:Kind: ZeroDivisionError"),
+        ("", "Kind", "odd:Kind: AttributeError"),
+        ("class Kind: pass", "Kind", "odd:Kind is no class with a Config that is a SourceTable"),
+        ("Kind = 7", "Kind", "odd:Kind is no class with a Config that is a SourceTable"),
+    ],
+)
+def test_a_plugin_that_cannot_be_used_is_told_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, entry: str, expected: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "odd", raising=False)
+    install(tmp_path, "odd", code, f"[diem.sources]\nodd = odd:{entry}\n", monkeypatch)
+    with pytest.raises(config.BadConfig) as caught:
+        config.load(write(tmp_path, '[[source]]\ntype = "odd"\nname = "x"\n'))
+    assert "line 1, [[source]] 1" in str(caught.value)
+    assert f"the type of source 'odd' cannot be used: {expected}" in str(caught.value)
+
+
+def test_two_packages_with_one_type_are_told(tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "other", "", "[diem.sources]\nloadavg = other:Source\n", monkeypatch)
+    with pytest.raises(plugins.BadPlugin, match="it is in several packages: diem-loadavg, other"):
+        plugins.find("loadavg")
+
+
+def test_what_is_there_without_plugins_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "other", "1 / 0", "[diem.sources]\nhttp = other:Source\n", monkeypatch)
+    text = '[[source]]\ntype = "http"\nname = "x"\nurl = "http://a.example"\nendpoint = "/a"\n'
+    assert config.load(write(tmp_path, text)).source[0].type == "http"
+
+
+def test_a_plugin_that_cannot_be_made_is_a_fault_of_the_configuration(
+    tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = config.load(write(tmp_path, plugin))
+    found = plugins.find("loadavg")
+
+    def fails(*_args: object) -> None:
+        raise ValueError("no such sensor")
+
+    monkeypatch.setattr(found, "__init__", fails)
+    with pytest.raises(plugins.BadPlugin, match="source 'machine': ValueError: no such sensor"):
+        SourceRunner.configured(read, ManualClock())

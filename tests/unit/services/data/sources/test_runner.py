@@ -1,0 +1,185 @@
+"""Sources run each by itself: one that breaks starts over, and the others never notice."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from diem.process import metrics
+from diem.process.clock import ManualClock
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import DataError
+from services.data.sources import runner
+from services.data.sources.runner import SourceRunner
+from services.data.sources.source import Claim, Health, Sink
+from tests.support.patience import PATIENCE_S
+
+
+class Broken:
+    """Breaks a number of times, then works."""
+
+    claims = (Claim("/broken"),)
+
+    def __init__(self, times: int, error: type[BaseException]) -> None:
+        self.name = "broken"
+        self.health = Health("broken", ManualClock())
+        self.times = times
+        self.error = error
+        self.worked = asyncio.Event()
+
+    async def run(self, sink: Sink) -> None:
+        if self.times:
+            self.times -= 1
+            raise self.error
+        self.health.succeeded()
+        self.worked.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    monkeypatch.setattr(runner, "RESTART_WITHIN_S", 0.0)
+    source = Broken(2, error)
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        raise AssertionError
+
+    kept = SourceRunner([source])
+    running = asyncio.create_task(kept.run(sink))
+    await asyncio.wait_for(source.worked.wait(), PATIENCE_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (status,) = kept.status()
+    assert status == {
+        "name": "broken",
+        "type": "",
+        "ok": True,
+        "error": None,
+        "last_success": "2023-11-14T22:13:20.000Z",
+        "failures": 2,
+        "endpoints": 0,
+    }
+    assert list(kept.samples()) == [
+        metrics.SOURCE_POLLS.sample(1, "broken"),
+        metrics.SOURCE_FAILURES.sample(2, "broken"),
+    ]
+
+
+class Eager:
+    """Puts two datasets, and then one that is not its own."""
+
+    claims = (Claim("/a", below=True),)
+    name = "eager"
+
+    def __init__(self) -> None:
+        self.health = Health("eager", ManualClock())
+        self.done = asyncio.Event()
+
+    async def run(self, sink: Sink) -> None:
+        points = [Point(0, 1)]
+        for _ in range(2):
+            await sink([build("/a/x", "MW", "PT1H", points), build("/a/y", "MW", "PT1H", points)], source=self.name)
+        for endpoint, name in (("/other", "other"), ("/b", self.name)):
+            try:
+                await sink([build(endpoint, "MW", "PT1H", points)], source=name)
+            except DataError as error:
+                self.health.failed(str(error))
+        self.done.set()
+        await asyncio.Event().wait()
+
+
+class Other:
+    """Claims what the first one wants to write in its name."""
+
+    claims = (Claim("/other"),)
+    name = "other"
+    health = Health("other", ManualClock())
+
+    async def run(self, sink: Sink) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_are_counted() -> None:
+    source = Eager()
+    stored: list[str] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(dataset.endpoint for dataset in datasets)
+
+    kept = SourceRunner([source, Other()], {"eager": "test"})
+    running = asyncio.create_task(kept.run(sink))
+    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    status, other = kept.status()
+    assert (status["type"], status["endpoints"], status["failures"]) == ("test", 2, 2)
+    assert other["endpoints"] == 0
+    assert status["error"] == "/b is not claimed by the source 'eager'"
+    assert stored == ["/a/x", "/a/y"] * 2
+
+
+class Odd:
+    """Puts one dataset that is wrong, and says so."""
+
+    claims = (Claim("/odd", below=True),)
+    name = "odd"
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.health = Health("odd", ManualClock())
+        self.dataset = dataset
+        self.done = asyncio.Event()
+
+    async def run(self, sink: Sink) -> None:
+        try:
+            await sink([self.dataset], source=self.name)
+        except DataError as error:
+            self.health.failed(str(error))
+        self.done.set()
+        await asyncio.Event().wait()
+
+
+GOOD = build("/odd/a", "MW", "PT1H", [Point(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "why"),
+    [
+        (replace(GOOD, title="x" * 201), "/odd/a: the title has more than 200 characters"),
+        (replace(GOOD, area="x" * 65), "/odd/a: the area has more than 64 characters"),
+        (replace(GOOD, quantity="x" * 33), "/odd/a: the quantity has more than 32 characters"),
+        (replace(GOOD, title="\ud800"), "/odd/a: the title is no text"),
+        (replace(GOOD, endpoint="/odd/a b"), "'/odd/a b' is not an endpoint name"),
+        (replace(GOOD, endpoint="/odd/" + "x" * 256), "longer than 256 bytes"),
+        (replace(GOOD, title="x" * 200, area="y" * 64, quantity="z" * 32), None),
+    ],
+)
+async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_writes_of_others(
+    dataset: Dataset, why: str | None
+) -> None:
+    source = Odd(dataset)
+    stored: list[Dataset] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(datasets)
+
+    running = asyncio.create_task(SourceRunner([source]).run(sink))
+    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    if why is None:
+        assert stored == [dataset]
+    else:
+        assert why in str(source.health.error)
+        assert stored == []
+
+
+def test_an_error_is_bounded_and_a_fault_that_goes_on_is_counted_once() -> None:
+    health = Health("x", ManualClock())
+    health.failed("e" * 1000)
+    health.failed("f" * 1000, times=0)
+    assert (health.error, health.failures) == ("f" * 300, 1)
+
+
+def test_a_source_that_has_not_succeeded_yet_is_not_ok() -> None:
+    assert not Health("new", ManualClock()).status()["ok"]

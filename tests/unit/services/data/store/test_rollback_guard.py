@@ -1,0 +1,109 @@
+"""A database that was put back without `diem restore` is noticed: at the start, and while it is in use."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import StoreReplaced, StoreUnavailable
+from services.data.store import Store, writer
+from services.data.store.backup import backup, restore
+from services.data.store.index import StoreIndex
+from services.data.store.rollback_guard import HighWaterMark, MarkFile, RollbackGuard
+from tests.support.databases import Databases
+
+
+def dataset(value: float) -> Dataset:
+    return build("/a", "MW", "PT1H", [Point(0, value)])
+
+
+def put_back(databases: Databases) -> None:
+    """Set the counter back, as an older copy of the database has it."""
+    sql = "UPDATE store SET sequence = 1"
+    if databases.cluster is not None:
+        databases.cluster.sql(sql, databases.database())
+    else:
+        with closing(sqlite3.connect(databases.file())) as connection:
+            connection.execute(sql)
+            connection.execute("DELETE FROM endpoints")
+            connection.commit()
+
+
+async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
+    live, copy, mark = tmp_path / "live.db", tmp_path / "copy.db", tmp_path / "mark"
+    url = f"sqlite:///{live}"
+    async with (store := await Store.open(url, mark=mark)).serving():
+        await store.put([dataset(1)])
+    shutil.copy(live, copy)
+    async with (store := await Store.open(url, mark=mark)).serving():
+        assert store.failure is None
+        (newest,) = await store.put([dataset(2)])
+    shutil.copy(copy, live)
+    for _ in range(2):  # it does not forget
+        async with (store := await Store.open(url, mark=mark)).serving():
+            assert store.failure is not None
+            assert "older copy of itself (it has been at position 2)" in store.failure
+            assert "diem restore" in store.failure
+    # The way out: what is there becomes a new store, beyond all versions that were.
+    await backup(url, tmp_path / "file", 0)
+    known = MarkFile(mark).read()
+    assert known == HighWaterMark(store.id, 2, newest.version)
+    await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
+    async with (store := await Store.open(url, mark=mark)).serving():
+        assert store.failure is None
+        head = store.head("/a")
+        assert head is not None
+        assert head.version > newest.version
+
+
+async def test_a_counter_that_went_back_ends_the_writing(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    with pytest.raises(StoreReplaced, match="was at 2 and is at 1"):
+        async with store.serving():
+            await store.put([dataset(1)])
+            await store.put([dataset(2)])
+            put_back(databases)
+            with pytest.raises(StoreUnavailable, match="replaced"):
+                await store.put([dataset(3)])
+            with pytest.raises(StoreReplaced):
+                await store.lost()
+            with pytest.raises(StoreUnavailable):
+                await store.put([dataset(4)])
+    assert store.failure is not None
+
+
+async def test_another_file_with_the_name_is_noticed_by_a_store_that_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOOK_EVERY_S", 0.01)
+    live, copy = tmp_path / "live.db", tmp_path / "copy.db"
+    store = await Store.open(f"sqlite:///{live}")
+    with pytest.raises(StoreReplaced, match="is another one"):
+        async with store.serving():
+            await store.put([dataset(1)])
+            shutil.copy(live, copy)
+            copy.replace(live)
+            await store.lost()
+
+
+def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
+    file = MarkFile(tmp_path / "mark")
+    assert file.read() is None
+    file.write(HighWaterMark("id", 7, 9))
+    assert file.read() == HighWaterMark("id", 7, 9)
+    for damage in (b"", b"[]", b'{"store":"id"}', b'{"store":"id","sequence":"x","version":1}', b"\xff"):
+        (tmp_path / "mark").write_bytes(damage)
+        assert file.read() is None
+    MarkFile(tmp_path / "no" / "directory").write(HighWaterMark("id", 7, 9))
+
+
+def test_a_mark_that_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
+    state = StoreIndex()
+    guard = RollbackGuard(MarkFile(tmp_path / "later" / "mark"), "id", state)
+    guard.write()
+    (tmp_path / "later").mkdir()
+    guard.write()
+    assert MarkFile(tmp_path / "later" / "mark").read() == HighWaterMark("id", 0, 0)

@@ -1,0 +1,186 @@
+"""The store over its life: identity, migrations, reads, the cache, and one process per file."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from diem.process.clock import ManualClock
+from diem.protocol import update
+from services.data.datasets import Dataset, Point, build
+from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
+from services.data.store import Store
+from services.data.store.database import database_at
+from services.data.store.reader import Cache, Stored
+from services.data.store.tables import Cursor
+from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
+
+
+def dataset(endpoint: str, value: float = 1) -> Dataset:
+    return build(endpoint, "MW", "PT1H", [Point(0, value)])
+
+
+async def test_everything_is_there_again_after_a_restart(databases: Databases) -> None:
+    store = await Store.open(databases.url(), clock=ManualClock())
+    async with store.serving():
+        await store.put([dataset("/a"), dataset("/b")], source="market")
+        await store.delete("/b")
+        await store.put([dataset("/a", 2)])
+    again = await Store.open(databases.url(), clock=ManualClock())
+    async with again.serving():
+        assert again.id == store.id
+        assert again.source == store.id
+        assert again.changes.sequence == 4
+        assert again.changes.after(0, 9) == store.changes.after(0, 9)
+        assert again.heads() == store.heads()
+        assert (await again.read("/a")).content == dataset("/a", 2).content
+
+
+async def test_a_wiped_store_is_another_store_with_greater_versions(databases: Databases) -> None:
+    clock = ManualClock()
+    first = await Store.open(databases.url("one"), clock=clock)
+    async with first.serving():
+        (before,) = await first.put([dataset("/a")])
+    clock.advance(1)
+    second = await Store.open(databases.url("two"), clock=clock)
+    async with second.serving():
+        (after,) = await second.put([dataset("/a")])
+    assert first.id != second.id
+    assert after.version > before.version
+
+
+async def test_the_changes_are_what_clients_receive(databases: Databases) -> None:
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=1_700_000_000_000))
+    async with store.serving():
+        await store.put([dataset("/a")])
+        await store.delete("/a")
+    (change,) = store.changes.after(0, 9)
+    assert change == update.Change(
+        2,
+        b"/a",
+        1_700_000_000_001,
+        update.GONE,
+        update.encode("/a", 1_700_000_000_001, 1_700_000_000_000, gone=True),
+    )
+
+
+async def test_reading_what_is_not_there(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    async with store.serving():
+        with pytest.raises(UnknownEndpoint):
+            await store.read("/a")
+        await store.put([dataset("/a")])
+        await store.read("/a")
+        await store.delete("/a")
+        with pytest.raises(EndpointDeleted):
+            await store.read("/a")
+
+
+async def test_a_read_after_a_write_sees_it_cached_or_not(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    async with store.serving():
+        for value in range(3):
+            (accepted,) = await store.put([dataset("/a", value)])
+            stored = await store.read("/a")
+            assert (stored.version, stored.content) == (accepted.version, dataset("/a", value).content)
+
+
+async def test_two_processes_cannot_have_the_same_store(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    async with store.serving():
+        with pytest.raises(StoreInUse, match="in use by another process"):
+            await Store.open(databases.url())
+    async with (await Store.open(databases.url())).serving():
+        pass
+
+
+@pytest.mark.parametrize("bad", ["mysql://host/db", "postgresql://host", "sqlite://", "sqlite:///:memory:", "nonsense"])
+async def test_a_url_of_no_file_is_refused(bad: str) -> None:
+    with pytest.raises(DataError, match="sqlite:///path/to/file"):
+        await Store.open(bad)
+
+
+async def test_a_file_that_is_no_database_is_refused_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data.db").write_bytes(b"this is no database, and it is long enough to be sure of that" * 20)
+    with pytest.raises(StoreUnavailable, match="cannot be opened: file is not a database"):
+        await Store.open(f"sqlite:///{tmp_path / 'data.db'}")
+
+
+async def test_a_store_that_was_replaced_by_an_older_copy_says_so_for_good(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    async with store.serving():
+        assert store.failure is None
+        store.went_back(1)
+        await store.put([dataset("/a"), dataset("/b")])
+        assert store.failure is not None
+        assert "older copy" in store.failure
+
+
+def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
+    cache = Cache(100)
+    for name in "abc":
+        cache.put(name, Stored(1, 0, b"x" * 40))
+        cache.get("a")
+    assert "a" in cache
+    assert "b" not in cache
+    assert "c" in cache
+    cache.put("big", Stored(1, 0, b"x" * 200))
+    assert len(cache) == 0
+
+
+def test_the_cache_never_goes_back_to_an_older_version() -> None:
+    cache = Cache(100)
+    cache.put("a", Stored(2, 0, b"new"))
+    cache.put("a", Stored(1, 0, b"old"))
+    assert cache.get("a") == Stored(2, 0, b"new")
+    cache.drop("a")
+    cache.drop("a")
+    assert cache.get("a") is None
+
+
+async def test_the_publishers_cursor_outlives_the_process_with_writes_and_without(databases: Databases) -> None:
+    where = databases.url()
+    store = await Store.open(where)
+    async with store.serving():
+        assert store.cursor is None
+        store.keep_cursor(Cursor("log-1", 1))
+        await store.put([dataset("/a")])
+        store.keep_cursor(Cursor("log-1", 7))
+    again = await Store.open(where)
+    async with again.serving():
+        assert again.cursor == Cursor("log-1", 7)
+        again.keep_cursor(Cursor("log-2", 3))
+    last = await Store.open(where)
+    async with last.serving():
+        assert last.cursor == Cursor("log-2", 3)
+
+
+async def test_a_cursor_is_written_while_nothing_else_is(databases: Databases) -> None:
+    store = await Store.open(databases.url())
+    async with store.serving():
+        store.keep_cursor(Cursor("log-1", 7))
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                if databases.rows("SELECT source, sequence FROM publisher") == ["log-1|7"]:
+                    break
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:pa%2Fss@host:5433/db?sslmode=require", "postgresql://me@host:5433/db"),
+        ("postgresql:///db?host=/run/postgresql", "postgresql:///db"),
+    ],
+)
+def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert database_at(url, 5).shown == shown
+
+
+def test_without_its_driver_postgresql_is_refused_by_the_name_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "services.data.store.postgres", raising=False)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(DataError, match=r"the extra `postgres`: pip install 'diem\[postgres\]'"):
+        database_at("postgresql://me@host/db", 5)

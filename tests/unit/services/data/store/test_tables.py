@@ -1,0 +1,117 @@
+"""Migrations up and down, with data, on both databases; what they make is what the code uses."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, inspect, text
+
+from services.data.datasets import Point, build
+from services.data.errors import DataError
+from services.data.store import EndpointHead, Store
+from services.data.store.database import database_at
+from services.data.store.tables import METADATA, downgrade, upgrade
+from tests.support.databases import Databases
+
+HEAD = "0004"
+
+
+async def run(url: str, work: Callable[[Connection], Any]) -> Any:
+    database = database_at(url, 5.0)
+    await database.claim()
+    try:
+        async with database.writing() as connection:
+            done = await connection.run_sync(work)
+            await connection.commit()
+            return done
+    finally:
+        await database.close()
+
+
+def describe(connection: Connection) -> dict[str, object]:
+    found = inspect(connection)
+    # PostgreSQL adds columns at the end, wherever they are wanted; there it does not matter.
+    order: Callable[[Any], Any] = list if connection.dialect.name == "sqlite" else sorted
+    return {
+        table: (
+            order((c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table)),
+            found.get_pk_constraint(table)["constrained_columns"],
+            sorted((i["name"] or "", tuple(i["column_names"]), i["unique"]) for i in found.get_indexes(table)),
+        )
+        for table in sorted(found.get_table_names())
+        if table != "alembic_version"
+    }
+
+
+def revision(connection: Connection) -> object:
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+
+
+async def test_the_migrations_make_the_tables_that_the_code_uses(databases: Databases) -> None:
+    def migrate(connection: Connection) -> dict[str, object]:
+        upgrade(connection)
+        upgrade(connection)  # a second start finds nothing to do
+        assert revision(connection) == HEAD
+        return describe(connection)
+
+    def create(connection: Connection) -> dict[str, object]:
+        METADATA.create_all(connection)
+        return describe(connection)
+
+    assert await run(databases.url("migrated"), migrate) == await run(databases.url("created"), create)
+
+
+async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
+    """A store with a change, a deletion and a title; returns what has to be there afterwards."""
+    store = await Store.open(url)
+    async with store.serving():
+        for value in (1, 2, 3):
+            await store.put(
+                [build("/a", "MW", "PT1H", [Point(0, value)], "A title"), build("/b", "°C", "P1D", [Point(0, value)])]
+            )
+        await store.delete("/b")
+        return store.id, store.heads(), (await store.read("/a")).content
+
+
+@pytest.mark.parametrize("back_to", ["0002", "0003"])
+async def test_data_outlives_the_way_down_and_up_again(databases: Databases, back_to: str) -> None:
+    url = databases.url()
+    before = await fill(url)
+
+    def down(connection: Connection) -> list[str]:
+        downgrade(connection, back_to)
+        assert revision(connection) == back_to
+        return sorted(inspect(connection).get_table_names())
+
+    tables = await run(url, down)
+    assert {"store", "endpoints", "requests", "publisher"} <= set(tables)
+    assert ("history" in tables) == (back_to == "0003")
+    store = await Store.open(url)
+    async with store.serving():
+        assert (store.id, store.heads(), (await store.read("/a")).content) == before
+        assert len(await store.versions("/a")) == (3 if back_to == "0003" else 1), "history is lost on the way, or not"
+        (accepted,) = await store.put([build("/a", "MW", "PT1H", [Point(0, 9)])])
+        assert accepted.version > before[1][0].version
+        assert store.changes.sequence == 8
+
+
+async def test_everything_can_be_removed_and_made_again(databases: Databases) -> None:
+    await fill(databases.url())
+
+    def down(connection: Connection) -> list[str]:
+        downgrade(connection, "base")
+        return inspect(connection).get_table_names()
+
+    assert await run(databases.url(), down) == ["alembic_version"]
+    store = await Store.open(databases.url())
+    async with store.serving():
+        assert store.heads() == []
+
+
+async def test_a_store_of_a_later_release_is_refused(databases: Databases) -> None:
+    await fill(databases.url())
+    await run(
+        databases.url(), lambda connection: connection.execute(text("UPDATE alembic_version SET version_num='9999'"))
+    )
+    with pytest.raises(DataError, match="of a later release"):
+        await Store.open(databases.url())

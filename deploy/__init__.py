@@ -1,1 +1,6 @@
-"""The command line `diem`: runs one process, or all of a scaling mode on this machine, and looks at what runs."""
+"""`diem`, the command line, and what it runs on one machine or against a cluster.
+
+Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
+running `diem up`), ``clients`` (of running services); ``planning`` and ``check`` are the two large commands, ``kafka``,
+``spark`` and ``nginx`` the programs of others. ``terminal`` and ``jars`` are shared.
+"""

@@ -4,7 +4,9 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,3 +162,30 @@ def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch:
 def _short(error: OSError) -> str:
     """Return the kind of error in a word or two: what a connection fails with otherwise fills half a screen."""
     return error.strerror or type(error).__name__
+
+
+def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
+    """Return the coordinates of every jar that the roots need to run, sorted; downloads their descriptions only."""
+    from jgo.maven import MavenContext  # noqa: PLC0415
+
+    chosen: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        context = MavenContext(repo_cache=Path(scratch))
+        for root in roots:
+            inputs, others = context.resolver.resolve([context.create_dependency(root)])
+            for needed in (*inputs, *(other for other in others if other.scope in {"compile", "runtime"})):
+                chosen.setdefault(f"{needed.groupId}:{needed.artifactId}", needed.version)
+    return sorted(f"{name}:{version}" for name, version in chosen.items() if name not in left_out)
+
+
+def write_lock(lock: Path, header: str, coordinates: Iterable[str]) -> None:
+    """Write a lock file of these jars, downloading each; it is the old one until the new one is complete."""
+    lines = [f"# {header}\n"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for coordinate in coordinates:
+            content = fetch(coordinate, Path(scratch)).read_bytes()
+            lines.append(f"{coordinate} {hashlib.sha256(content).hexdigest()}\n")
+            sys.stderr.write(f"{coordinate}\n")
+    new = lock.with_suffix(".new")
+    new.write_text("".join(lines), encoding="utf-8")
+    new.replace(lock)

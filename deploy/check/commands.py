@@ -8,9 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.cli.kafka import NoCluster, found, settings, takes_kafka
-from deploy.cli.options import StateDirOption, attended
-from deploy.statedir import StateDir
+from deploy.cli.options import NoCluster, StateDirOption, attended, found, settings, takes_kafka
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle, log

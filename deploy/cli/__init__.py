@@ -1,6 +1,7 @@
-"""Entry point of `diem`: a plain `run PROCESS` goes straight to the process, everything else to the commands.
+"""Command line of `diem`, one module a group of commands.
 
-The short way exists because each process pays for its imports in memory: a server needs no command line parser.
+A plain `run PROCESS` goes straight to the process: each pays for its imports in memory, and a server needs no command
+line parser. Everything else: ``commands`` (entry and error handling), then ``options``, and a module a group.
 """
 
 import sys
@@ -14,7 +15,7 @@ def app() -> NoReturn:
     match sys.argv[1:]:
         case ["run", name] if not name.startswith("-"):
             without_colours()
-            from deploy.run import start  # noqa: PLC0415  # see above
+            from diem.process.program import start  # noqa: PLC0415  # see above
 
             sys.exit(start(name))
         case _:

@@ -25,7 +25,7 @@ from deploy.planning.apply import (
 )
 from deploy.planning.context import KeyOption, MetadataOption, done, reached
 from deploy.planning.render import telling
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.process import lifecycle, log
 from diem.process.clock import SystemClock

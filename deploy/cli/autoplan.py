@@ -11,7 +11,7 @@ from deploy.cli.options import StateDirOption
 from deploy.planning.autoplan import FAILED, Commands, Interrupted, Journal, Policy, decide, pause
 from deploy.planning.context import KeyOption, MetadataOption, share
 from deploy.planning.traffic_input import NEEDED_MS, remove_old
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli.options import StateDirOption, completed
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import log
 from diem.process.clock import SystemClock

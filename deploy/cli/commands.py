@@ -1,18 +1,19 @@
 """The command line of `diem`: one group of commands a module; every fault is one clear line and an exit code."""
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy import run as processes
 from deploy.check import commands as check_commands
 from deploy.cli import apply, autoplan, backup, data, keys, pipeline, plan, status, up
 from deploy.cli.options import EXIT_INTERRUPTED
-from deploy.reference import config_lines
 from diem import __version__
 from diem.errors import DiemError
 from diem.process import lifecycle, log
-from diem.process.settings import PROCESSES
+from diem.process.program import settings_of, start
+from diem.process.reference import Setting, reference
+from diem.process.settings import PROCESSES, ProcessSettings
 
 # Every usage error of the command line parser is a kind of this.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
@@ -61,7 +62,7 @@ def run(
     process: Annotated[str, typer.Argument(metavar="PROCESS", help=f"{', '.join(PROCESSES[:-1])} or {PROCESSES[-1]}.")],
 ) -> int:
     """Run one process, configured by its environment (see `diem config`)."""
-    return processes.start(process)
+    return start(process)
 
 
 data.register(cli)
@@ -81,3 +82,18 @@ def config(
     """Print every setting: variable, type, default, meaning."""
     for line in config_lines([process] if process else PROCESSES):
         typer.echo(line)
+
+
+def config_lines(names: Iterable[str]) -> Iterator[str]:
+    """Describe what all processes share, then what each of `names` has of its own. Raises `UnknownProcess`."""
+    own = [(name, reference(settings_of(name), shared=False)) for name in names]
+    for title, settings in [("every process", reference(ProcessSettings)), *own]:
+        yield f"# {title}"
+        for setting in settings:
+            yield from _lines(setting)
+        yield ""
+
+
+def _lines(setting: Setting) -> Iterator[str]:
+    yield f"{setting.variable}  ({setting.type}; default: {setting.default})"
+    yield f"    {setting.description}"

@@ -1,21 +1,39 @@
 """The commands of `diem` for datasets: `watch`, `get`, `put` and `delete`."""
 
+import json
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from deploy.cli.options import StateDirOption, UrlOption, attended, completed
-from deploy.found import data_service
-from deploy.get import confirm, delete, get, write
-from deploy.put import Upload, guess_form, put, read
-from deploy.statedir import StateDir
+from deploy.clients.data_service import (
+    MEDIA_TYPES,
+    DataService,
+    DataServiceUnavailable,
+    Edges,
+    Upload,
+    data_service,
+)
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
-from deploy.watch import watch
+from diem.errors import DiemError
+from diem.links.client import BaseClient, Event, PartitionedClient, UpdatesClient
 from diem.process import log
 from diem.process.auth import SharedKey
+from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
+from diem.protocol.versions import iso
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""The Data Service's own limits are lower; this one keeps a wrong file out of memory."""
+
+Print = Callable[[str], None]
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
 WriteKeyOption = Annotated[Path | None, typer.Option("--key-file", help="Write key; default: the state directory's.")]
@@ -41,13 +59,10 @@ def watch_command(
         endpoints.check(name)
     log.configure("error", "console")
 
-    def say(text: str) -> None:
-        typer.echo(text)
-
     def note(text: str) -> None:
         typer.echo(text, err=True)
 
-    return attended(lambda: watch(data_service(StateDir(state_dir), url), names, say, note, as_json=as_json))
+    return attended(lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, as_json=as_json))
 
 
 def get_command(
@@ -63,12 +78,12 @@ def get_command(
     """Print the data of an endpoint."""
     endpoints.check(endpoint)
 
-    async def read_it() -> None:
+    async def fetch() -> None:
         service = data_service(StateDir(state_dir), url)
         key = None if key_file is None else SharedKey.load(key_file)
-        write(await get(service, key, endpoint, "csv" if csv else "json", version), output)
+        write_file(await service.get(key, endpoint, "csv" if csv else "json", version), output)
 
-    return completed(read_it)
+    return completed(fetch)
 
 
 def delete_command(
@@ -84,10 +99,10 @@ def delete_command(
     state = StateDir(state_dir)
     service, key = data_service(state, url), SharedKey.load(key_file or state.write_key_file)
     if not yes:
-        confirm(service, endpoint, terminal=sys.stdin.isatty())
+        confirm_deletion(service, endpoint)
 
     async def remove() -> None:
-        answer = await delete(service, key, endpoint)
+        answer = await service.delete(key, endpoint)
         typer.echo(f"{endpoint} is gone as of version {answer.get('version')}")
 
     return completed(remove)
@@ -112,10 +127,182 @@ def put_command(
     declared = {name: value for name, value in (("unit", unit), ("resolution", resolution)) if value is not None}
 
     async def store() -> None:
-        service, content = data_service(state, url), read(file)
+        service, content = data_service(state, url), read_file(file)
         key = SharedKey.load(key_file or state.write_key_file)
-        answer = await put(service, key, endpoint, Upload(content, form or guess_form(file, content), declared))
-        said = "stored as" if answer.get("changed", True) else "already there as"
-        typer.echo(f"{endpoint} {said} version {answer.get('version')}")
+        answer = await service.put(key, endpoint, Upload(content, form or guess_form(file, content), declared))
+        outcome = "stored as" if answer.get("changed", True) else "already there as"
+        typer.echo(f"{endpoint} {outcome} version {answer.get('version')}")
 
     return completed(store)
+
+
+@dataclass(eq=False)
+class UnusableFile(ConfigurationError):
+    """The file cannot be read or written, or is too large."""
+
+    template = "{file}: {reason}"
+
+    file: str
+    reason: str
+
+
+@dataclass(eq=False)
+class DeletionDeclined(DiemError):
+    """The question before a deletion was answered with no."""
+
+    template = "{endpoint} was not deleted"
+
+    endpoint: str
+
+
+class NotInteractive(ConfigurationError):
+    """A deletion needs confirmation, and there is no terminal."""
+
+    template = "there is no terminal to ask at: confirm the deletion with --yes"
+
+
+@dataclass(eq=False)
+class ConnectionRejected(DiemError):
+    """The server closed the connection with a code that forbids reconnecting."""
+
+    code: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return f"the server closed the connection ({self.code}{': ' if self.reason else ''}{self.reason})"
+
+
+def read_file(file: str) -> bytes:
+    """Return the content of a file, or of standard input for `-`. Raises `UnusableFile`."""
+    try:
+        if file == "-":
+            content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise UnusableFile(file, f"larger than {MAX_FILE_BYTES} bytes")
+    return content
+
+
+def write_file(content: bytes, file: str) -> None:
+    """Write to a file, or to standard output for `-`. Raises `UnusableFile`."""
+    if file == "-":
+        typer.echo(content, nl=False)
+        return
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from error
+
+
+def guess_form(file: str, content: bytes) -> str:
+    """Return `json` or `csv` by the suffix of the file, else by the first character of the content."""
+    suffix = Path(file).suffix.lower().removeprefix(".")
+    if suffix in MEDIA_TYPES:
+        return suffix
+    return "json" if content.lstrip()[:1] == b"{" else "csv"
+
+
+def confirm_deletion(service: DataService, endpoint: str) -> None:
+    """Ask whether to delete an endpoint.
+
+    Raises:
+        NotInteractive: there is no terminal.
+        DeletionDeclined: the answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise NotInteractive
+    if not typer.confirm(f"Delete {endpoint} at {service.base}?", err=True):
+        raise DeletionDeclined(endpoint)
+
+
+async def watch(service: DataService, names: Sequence[str], say: Print, note: Print, *, as_json: bool = False) -> None:
+    """Print updates with `say`, and other events with `note`, until cancelled.
+
+    Raises:
+        BadName: a name is not valid.
+        DataServiceUnavailable: the Data Service does not name WebSocket servers.
+        ConnectionRejected: the server does not accept this client again.
+    """
+    edges = await service.edges()
+    if not edges.servers:
+        raise DataServiceUnavailable(service.base, "it names no WebSocket server")
+    listed = await service.endpoints()
+    for name in names:
+        if name not in listed:
+            note(f"{name} is not in the catalogue: watching it all the same")
+    last: Event | None = None
+    live: bool | None = None
+    async with client_of(edges, service.origin) as client:
+        await client.subscribe(dict.fromkeys(names))
+        async for event in client:
+            # The server repeats an unchanged status every 25 s.
+            if event.kind == "status" and not event.endpoint:
+                if event.live == live:
+                    continue
+                live = event.live
+            text = describe(event)
+            if as_json:
+                say(json.dumps(as_object(event)))
+            elif event.kind == "update":
+                say(f"{_time_of_day()}  {text}")
+            elif last is None or text != describe(last):  # one line for any number of failed attempts
+                note(f"{_time_of_day()}  {text}")
+            last = event
+    raise ConnectionRejected(last.code if last else None, last.message if last else "")
+
+
+def client_of(edges: Edges, origin: str) -> BaseClient:
+    """Return a client for the deployment: one that locates owners where there are metadata services."""
+    if not edges.metadata:
+        return UpdatesClient(edges.servers, origin=origin)
+    hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin)
+
+
+def describe(event: Event) -> str:
+    """Return an event as text for people."""
+    match event.kind:
+        case "update":
+            version = event.version or 0
+            text = f"{event.endpoint}  {'gone' if event.gone else 'version'} {version}  {iso(version)}"
+        case "subscribed":
+            held = "nothing there yet" if event.version is None else f"version {event.version} is there"
+            text = f"{event.endpoint}  subscribed, {held}"
+        case "open":
+            text = f"connected to {event.message}"
+        case "closed":
+            why = "no connection" if event.code is None else f"connection closed ({event.code})"
+            text = f"{why}{f': {event.message}' if event.message else ''}"
+        case "status":
+            said = "live" if event.live else "not live: what you see may be old"
+            text = f"{event.endpoint}  {said}" if event.endpoint else said
+        case "resync":
+            text = f"{event.endpoint}  resync: fetch it again"
+        case _:
+            text = f"{event.endpoint or 'server'}  {event.kind}: {event.message}"
+    return text
+
+
+def as_object(event: Event) -> dict[str, Any]:
+    """Return an event as `--json` prints it, without absent fields."""
+    fields = {
+        "event": event.kind,
+        "endpoint": event.endpoint,
+        "version": event.version,
+        "gone": event.gone or None,
+        "live": event.live,
+        "code": event.code,
+        "message": event.message or None,
+    }
+    return {"at": datetime.now(UTC).isoformat(timespec="milliseconds")} | {
+        name: value for name, value in fields.items() if value is not None
+    }
+
+
+def _time_of_day() -> str:
+    return datetime.now().astimezone().strftime("%H:%M:%S.%f")[:-3]

@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from deploy.cli.options import StateDirOption, attended, completed
-from deploy.keys import KeyService, key_service
-from deploy.statedir import StateDir
+from deploy.clients.data_service import KeyService, key_service
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.process import log
 from diem.process.auth import SharedKey

@@ -1,14 +1,20 @@
 """Options that several commands of `diem` share."""
 
-from collections.abc import Awaitable, Callable
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from pydantic import ValidationError
 
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
+from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
+from diem.process.faults import ConfigurationError
 from diem.process.lifecycle import Lifecycle
+from diem.process.settings import BadSettings, variable
 
 EXIT_NOTHING: Final = 3
 """There is no traffic to learn from: nothing has failed, and nothing could be done."""
@@ -46,3 +52,96 @@ def attended(work: Callable[[], Awaitable[None]]) -> int:
     """Run a command that a person waits for: Ctrl-C ends it at once and is no fault."""
     life = Lifecycle(drain_seconds=0)
     return lifecycle.serve(life, work)
+
+
+KAFKA_PANEL: Final = "Kafka"
+_PREFIX: Final = "kafka_"
+_FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
+
+
+class NoCluster(ConfigurationError):
+    """No option, variable or running `diem up` names a cluster."""
+
+    def __init__(self, state: StateDir) -> None:
+        self.path = state.path
+        super().__init__(state.path)
+
+    def __str__(self) -> str:
+        return f"no Kafka runs in {self.path}: start `diem up --mode x`, or name --bootstrap-servers"
+
+
+class FoundCluster(NamedTuple):
+    """A cluster to connect to, and the ids of the brokers that a `diem up` runs of it."""
+
+    options: KafkaOptions
+    started: frozenset[int]
+
+
+def takes_kafka(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of `KafkaSettings`; it gets those that were given as the mapping `kafka`."""
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> int:  # noqa: ANN401  # whatever the command line parser found
+        given = {name: value for name in _FIELDS if (value := values.pop(name, None)) is not None}
+        return command(kafka=given, **values)
+
+    others = [parameter for parameter in own.parameters.values() if parameter.name != "kafka"]
+    run.__signature__ = own.replace(parameters=[*others, *map(_parameter, _FIELDS)])  # type: ignore[attr-defined]
+    return run
+
+
+def settings(given: Mapping[str, object]) -> KafkaSettings:
+    """Return the settings of options, by the names of `KafkaSettings`, over those of the environment.
+
+    Raises:
+        BadSettings: with one line for every fault.
+    """
+    try:
+        return KafkaSettings(**given)  # type: ignore[arg-type]  # they are checked here
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
+
+
+def found(state: StateDir, given: Mapping[str, object]) -> FoundCluster:
+    """Return the cluster that is named, else the one of the `diem up` in the state directory.
+
+    Raises:
+        NoCluster: there is neither.
+        ConfigurationError: an option is not usable.
+    """
+    chosen = settings(given)
+    if chosen.kafka_bootstrap_servers is not None:
+        return FoundCluster(chosen.kafka(), frozenset())
+    processes = state.read_processes()
+    # What its processes were told; what is given to this command wins.
+    told = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
+    if not told:
+        raise NoCluster(state)
+    return FoundCluster(settings({**told, **given}).kafka(), local_brokers(processes))
+
+
+def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
+    """Return the ids of the brokers in the content of `processes.json`."""
+    names = [str(p.get("name", "")) for p in processes.get("processes", ()) if p.get("process") == "kafka"]
+    return frozenset(int(number) for name in names if (number := name.removeprefix("kafka-")).isdigit())
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    field = KafkaSettings.model_fields[name]
+    info = typer.Option(
+        option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
+
+
+def option(name: str) -> str:
+    """How a field of `KafkaSettings` is written on the command line."""
+    return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
+
+
+def _line(where: tuple[int | str, ...], text: str) -> str:
+    said = text.removeprefix("Value error, ")
+    field = str(where[0]).lower().removeprefix("diem_") if where else ""
+    return f"{option(field)}: {said[:1].lower()}{said[1:]}" if field else said

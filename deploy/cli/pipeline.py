@@ -3,21 +3,31 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from deploy.cli.kafka import NoCluster, found, takes_kafka
-from deploy.cli.options import EXIT_NOTHING, StateDirOption
-from deploy.cli.usage import usage_command
-from deploy.statedir import StateDir
+from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, found, takes_kafka
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from diem.errors import DiemError
+from diem.kafka.config import KafkaOptions
 from diem.process import log
+from metadata.jobs import behind, windows
+from metadata.jobs.behind import SourceLag
+from metadata.jobs.logs import read_offsets
 from metadata.jobs.sources import FileSource, KafkaSource
+from metadata.jobs.status import SourceStatus, status
+from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import NoTraffic
+from metadata.statistics.usage import UsageRow
 from metadata.statistics.window import Window, parse_span, parse_time
 
 DEFAULT_WINDOW: Final = "1h"
@@ -62,7 +72,7 @@ def run_command(
     cores: Annotated[int, typer.Option(min=1, help="Tasks at a time.")] = 2,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
-    from deploy import pipeline  # noqa: PLC0415  # no other command needs it
+    from deploy.spark import pipeline  # noqa: PLC0415  # no other command needs it
 
     log.configure("error", "console")
     if source not in {None, *_SOURCES}:
@@ -95,8 +105,7 @@ def status_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
     """Show what was read, how far behind that is, what was not usable and why, and the statistics that there are."""
-    from deploy import pipeline  # noqa: PLC0415
-    from deploy.pipeline_status import report, status_lines  # noqa: PLC0415
+    from deploy.spark import pipeline  # noqa: PLC0415
 
     log.configure("error", "console")
     state = StateDir(state_dir)
@@ -151,3 +160,201 @@ def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
 
 def _folder(state: StateDir) -> Path:
     return state.path / "traffic" / "in"
+
+
+DEFAULT_DAYS: Final = 31
+DEFAULT_ROWS: Final = 100
+_DAY: Final = "%Y-%m-%d"
+
+
+def usage_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    begin: Annotated[
+        datetime | None,
+        typer.Option("--from", formats=[_DAY], help=f"First day, UTC; default: {DEFAULT_DAYS} days to the last one."),
+    ] = None,
+    end: Annotated[datetime | None, typer.Option("--to", formats=[_DAY], help="Last day, UTC; default: today.")] = None,
+    key: Annotated[str | None, typer.Option(help="Show only the API key with this id.")] = None,
+    rows: Annotated[int, typer.Option(min=0, help="Rows that are shown, those of most requests; 0: all.")] = (
+        DEFAULT_ROWS
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all rows.")] = False,
+    memory: Annotated[str, typer.Option(help="Heap of the JVM, such as 512m or 4g.")] = "1g",
+    cores: Annotated[int, typer.Option(min=1, help="Tasks at a time.")] = 2,
+) -> int:
+    """Compute who read what and how often, of the traffic that `diem pipeline run` has read; write and show it."""
+    from deploy.spark import pipeline  # noqa: PLC0415
+    from metadata.jobs.usage import read_report  # noqa: PLC0415
+
+    log.configure("error", "console")
+    if _MEMORY.fullmatch(memory) is None:
+        raise typer.BadParameter(f"--memory is such as 512m or 4g, not {memory}")
+    last = end.date() if end is not None else datetime.now(UTC).date()
+    first = begin.date() if begin is not None else last - timedelta(days=DEFAULT_DAYS - 1)
+    if first > last:
+        raise typer.BadParameter(f"--from {first} is after --to {last}")
+    here = pipeline.warehouse(StateDir(state_dir).path)
+    file = pipeline.run_usage(here, (first, last), Terminal(quiet=as_json), memory=memory, cores=cores)
+    found = [row for row in read_report(file) if key is None or row.key == key]
+    if as_json:
+        typer.echo(json.dumps({"from": str(first), "to": str(last), "file": str(file), "usage": as_objects(found)}))
+        return 0
+    console = plain_console()
+    if not found:
+        console.print(f"no requests from {first} to {last} are recorded in {here.root}")
+        return 0
+    shown = most(found, rows)
+    console.print(table(shown))
+    left = f"; {len(found) - len(shown):,} more rows" if len(found) > len(shown) else ""
+    console.print(f"{sum(row.answered for row in found):,} requests answered{left}: {file}")
+    return 0
+
+
+def most(found: list[UsageRow], rows: int) -> list[UsageRow]:
+    """Return the rows of most requests, in their order; all of them for 0."""
+    if not rows or len(found) <= rows:
+        return found
+    return sorted(sorted(found, key=lambda row: (-row.answered - row.refused, row))[:rows])
+
+
+def table(rows: Iterable[UsageRow]) -> Table:
+    """Return rows as a table."""
+    made = Table("day", "key", "plan", "endpoint", box=None, pad_edge=False)
+    for name in ("answered", "refused"):
+        made.add_column(name, justify="right")
+    for row in rows:
+        counts = (f"{row.answered:,}", f"{row.refused:,}")
+        made.add_row(row.day.isoformat(), row.key or "-", row.plan, row.endpoint or "-", *counts)
+    return made
+
+
+def as_objects(rows: Iterable[UsageRow]) -> list[dict[str, str | int]]:
+    """Return rows as JSON has them."""
+    return [{name: _plain(value) for name, value in row._asdict().items()} for row in rows]
+
+
+def _plain(value: date | str | int) -> str | int:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedStatus:
+    """A source, and how far behind it is read; None where that is not known."""
+
+    source: SourceStatus
+    unread: int | None
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """All that there is."""
+
+    warehouse: str
+    sources: list[RenderedStatus]
+    statistics: list[dict[str, str | int]]
+    """The content of each `window.json`, with its name."""
+
+
+async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> PipelineReport:
+    """Return the status of a warehouse.
+
+    Args:
+        here: the warehouse.
+        folder: of files that are not read yet.
+        cluster: where traffic is recorded in Kafka.
+    """
+    unread = await _unread(here, folder, cluster)
+    names = sorted({*here.sources(), *(name for name, some in unread.items() if some.unread)})
+    sources = [_shown(status(here, name), unread.get(name)) for name in names]
+    statistics = [{"name": each.name, **windows.read_window(each)} for each in windows.all_statistics(here)]
+    return PipelineReport(str(here.root), sources, statistics)
+
+
+def _shown(source: SourceStatus, unread: SourceLag | None) -> RenderedStatus:
+    return RenderedStatus(source, unread and unread.unread, unread and unread.lost)
+
+
+async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
+    files = FileSource(folder)
+    found = {files.name: behind.unread_files(folder, here.checkpoint(files.name))}
+    if cluster is not None:
+        from metadata.jobs import topic  # noqa: PLC0415  # its client is an extra
+
+        try:
+            source = await topic.kafka_source(cluster)
+            offsets = read_offsets(here.checkpoint(source.name)).get(source.topic, {})
+            found[source.name] = await topic.unread_records(cluster, offsets)
+        except DiemError:
+            return found  # then it is not known
+    return found
+
+
+def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
+    """Render a report."""
+    if not read.sources:
+        yield Text(f"nothing was read into {read.warehouse}: diem pipeline run")
+        return
+    yield _sources(read.sources)
+    if any(shown.source.quarantine for shown in read.sources):
+        yield Text()
+        yield _quarantine(read.sources)
+    if read.statistics:
+        yield Text()
+        yield _statistics(read.statistics)
+
+
+def _sources(sources: list[RenderedStatus]) -> Table:
+    table = _table("source", "events", "quarantine", "unread", "lost", "last batch", "lines", "files", "size")
+    for shown in sources:
+        source = shown.source
+        bad = None if source.quarantine is None else sum(source.quarantine.values())
+        table.add_row(
+            source.where if source.where != "-" else source.name,
+            *map(_number, (source.events, bad, shown.unread, shown.lost)),
+            _ago(source.at),
+            *map(_number, (source.lines, source.files)),
+            f"{source.size / 2**20:.1f} MiB",
+        )
+    return table
+
+
+def _quarantine(sources: list[RenderedStatus]) -> Table:
+    table = _table("quarantine", "lines")
+    reasons: dict[str, int] = {}
+    for shown in sources:
+        for reason, count in (shown.source.quarantine or {}).items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row(Text(reason), _number(count))
+    return table
+
+
+def _statistics(found: list[dict[str, str | int]]) -> Table:
+    columns = ("from", "to", "events", "clients", "endpoints", "sets")
+    table = _table("statistics", *columns)
+    for each in found:
+        table.add_row(str(each["name"]), *(_number(each[column]) for column in columns))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _ago(at: str | None) -> str:
+    if at is None:
+        return "-"
+    seconds = max(0, round(time.time() - datetime.fromisoformat(at).timestamp()))
+    return f"{seconds} s ago" if seconds < 600 else f"{seconds // 60} min ago"

@@ -21,7 +21,7 @@ from deploy.planning.context import (
     window_of,
 )
 from deploy.planning.traffic_input import NoTrafficToPlan, need_planner
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle, log
 from diem.protocol.assignment import Snapshot

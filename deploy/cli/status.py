@@ -2,18 +2,26 @@
 
 import asyncio
 import json
-from typing import Annotated, Final
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from deploy import control
 from deploy.cli.options import StateDirOption, attended
-from deploy.scale import WITHIN_S, scale
-from deploy.statedir import StateDir
-from deploy.tables import status_tables
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.system import control
+from deploy.system.description import with_children
+from deploy.system.scaling import WITHIN_S, scale
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, plain_console
+from deploy.topology import Mode
+from diem.protocol.partition_map import HOT
 
 STATUS_EVERY_S: Final = 1.0
 
@@ -74,3 +82,171 @@ def status(
                 await asyncio.sleep(STATUS_EVERY_S)
 
     return attended(keep_showing if watching and not as_json else show)
+
+
+WIDE: Final = 100
+"""Columns from which tables can afford wider gaps."""
+
+
+def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
+    """Render the answer of `status` for `width` columns: the processes, what each has a part of, and the sources.
+
+    The children of a composite are indented below it.
+    """
+    processes = _table(width)
+    processes.add_column("process", no_wrap=True)
+    processes.add_column("state", no_wrap=True)
+    for heading in ("pid", "uptime", "restarts", "clients", "subs", "live", "position", "lag"):
+        processes.add_column(heading, justify="right", no_wrap=True)
+    sources: list[dict[str, Any]] = []
+    rows = [(name, process["report"] or {}, process) for name, process in with_children(status["processes"])]
+    for name, report, process in rows:
+        sources += report.get("sources", [])
+        processes.add_row(
+            _indented(name),
+            _state(process["state"], report),
+            _cell(process["pid"]),
+            _span(process["uptime_seconds"]) if process["pid"] else "-",
+            str(process["restarts"]),
+            _cell(report.get("clients")),
+            _cell(report.get("subscriptions")),
+            _cell(report.get("live")),
+            _cell(report.get("position", report.get("sequence"))),
+            _lag(report),
+        )
+    parts = [_parts(((name, report) for name, report, _ in rows), width)] if _is_partitioned(status) else []
+    return [processes, *parts, *([_sources(sources, width)] if sources else [])]
+
+
+def _is_partitioned(status: dict[str, Any]) -> bool:
+    mode = status.get("mode")
+    return mode in set(Mode) and Mode(mode).partitioned
+
+
+def _table(width: int) -> Table:
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if width >= WIDE else 1, 0, 0))
+
+
+def _parts(rows: Iterable[tuple[str, dict[str, Any]]], width: int) -> Table:
+    """Render who has which partitions by which map, and what the metadata service and proxies know of that."""
+    table = _table(width)
+    for heading in ("process", "partitions", "epoch", "upstreams", "groups"):
+        table.add_column(heading, justify="right" if heading in {"epoch", "upstreams"} else "left")
+    for name, report in rows:
+        cells = [
+            # A bridge's are those that its group gave it; of its topic it says how many there are.
+            _partitions(report.get("assigned", report.get("partitions"))),
+            _cell(report.get("epoch")),
+            _cell(report.get("upstreams")),
+            _clones(report.get("clones")) or _membership(report),
+        ]
+        if "children" not in report and any(cell != "-" for cell in cells):
+            table.add_row(_indented(name), *cells)
+    return table
+
+
+def _partitions(owned: object) -> str:
+    if not isinstance(owned, list):
+        return _cell(owned)
+    numbered = sorted(number for number in owned if number != HOT)
+    return ",".join([*_ranges(numbered), *(["hot"] if HOT in owned else [])]) or "none"
+
+
+def _ranges(numbers: list[int]) -> Iterator[str]:
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        first, *others = [number for _, number in run]
+        yield f"{first}-{others[-1]}" if others else str(first)
+
+
+def _clones(clones: object) -> str:
+    """Return what is known of each group: its state, and how many servers are in it."""
+    if not isinstance(clones, dict):
+        return ""
+    return ", ".join(f"{number}: {clone.get('state')}, {_members(clone)}" for number, clone in clones.items())
+
+
+def _membership(report: dict[str, Any]) -> str:
+    if report.get("clone") is None:
+        return "-"
+    return f"{report.get('group')}, " + (f"generation {report.get('generation')}" if report.get("joined") else "left")
+
+
+def _members(clone: dict[str, Any]) -> str:
+    members = clone.get("members")
+    count = members if isinstance(members, int) else len(members or ())
+    return f"{count} server{'' if count == 1 else 's'}"
+
+
+def _indented(name: str) -> str:
+    """Return the name of a process, and of a composite's child only what it is called there."""
+    return f"  {name.rpartition('/')[2]}" if "/" in name else name
+
+
+def _sources(sources: list[dict[str, Any]], width: int) -> Table:
+    table = _table(width)
+    for heading in ("source", "type", "state", "last success"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("endpoints", "failures"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("error")
+    now_s = time.time()
+    for source in sources:
+        table.add_row(
+            Text(str(source.get("name"))),
+            Text(str(source.get("type") or "")),
+            _source_state(source),
+            ago(source.get("last_success"), now_s),
+            "" if source.get("endpoints") is None else str(source["endpoints"]),
+            _cell(source.get("failures")),
+            Text(str(source.get("error") or "")),
+        )
+    return table
+
+
+def _source_state(source: dict[str, Any]) -> str:
+    if source.get("ok"):
+        return "ok"
+    return "failing" if source.get("error") or source.get("last_success") else "starting"
+
+
+def ago(time_: object, now_s: float) -> str:
+    """Return how long a time (ISO 8601) is ago at an instant (Unix seconds); what is none, as it is."""
+    try:
+        seconds = now_s - datetime.fromisoformat(str(time_)).timestamp()
+    except ValueError:
+        return _cell(time_)
+    return f"{_span(max(0.0, seconds))} ago"
+
+
+def _state(state: str, report: dict[str, Any]) -> str:
+    if state != "running":
+        return state
+    if not report:
+        return "no answer"
+    return "ready" if report.get("ready") else "not ready"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _lag(report: dict[str, Any]) -> str:
+    """Return how far behind a process is: in seconds, or in records where it reads from or writes to Kafka."""
+    seconds = report.get("lag_seconds")
+    if seconds is not None:
+        return f"{seconds:.1f}s"
+    return _cell((report.get("publisher") or report).get("lag"))
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 100:
+        return f"{hours // 24}d"
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

@@ -8,14 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy import ports, prepare
 from deploy import topology as plan
-from deploy.cli.kafka import KAFKA_PANEL, option, takes_kafka
-from deploy.cli.kafka import settings as kafka_settings
-from deploy.cli.options import StateDirOption
-from deploy.statedir import StateDir
+from deploy.cli.options import KAFKA_PANEL, StateDirOption, option, takes_kafka
+from deploy.cli.options import settings as kafka_settings
+from deploy.system import launch
+from deploy.system.state_dir import StateDir
+from deploy.system.up import Up, stage_seconds
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal
-from deploy.up import Up, stage_seconds
+from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
@@ -154,13 +154,13 @@ def _up(
     wanted = plan.slots(options.mode, size)
     plan.check_settings(options.settings, [slot.name for slot in wanted])
     fixed = plan.fixed_ports(wanted, port, websocket_port)
-    prepare.check(options)
+    launch.check(options)
     state = StateDir(options.state_dir)
     with lifecycle.private_files(), state.held(), PortReservations() as reservations:
         first = ports.scattered(random.SystemRandom()) if free_ports else ports.documented
         chosen = plan.assign_ports(wanted, fixed, first, reservations.reserve)
         with terminal.downloads() as progress:
-            programs = prepare.prepare(options, chosen, progress)
+            programs = launch.prepare(options, chosen, progress)
         topology = plan.compose(options, chosen, programs)
         if not free_ports and not fixed:
             for moved in plan.moved_ports(wanted, chosen, topology.servers):

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from deploy.found import ServiceRefused, detail_of
+from deploy.clients.data_service import ServiceRefused, detail_of
 from diem.errors import DiemError
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode

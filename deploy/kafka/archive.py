@@ -12,7 +12,7 @@ from typing import Final
 
 from deploy.jars import alone
 from deploy.kafka import brokers, java, processes
-from deploy.ports import OWN_RANGE
+from deploy.topology.ports import OWN_RANGE
 from diem.process.ports import PortReservations
 
 _STARTED_WITHIN_S: Final = 60.0

@@ -14,7 +14,7 @@ from typing import Final, Self
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
 from deploy.kafka.program import KafkaProgram, prepare
-from deploy.ports import OWN_RANGE
+from deploy.topology.ports import OWN_RANGE
 from diem.errors import DiemError
 from diem.kafka.client import connected
 from diem.kafka.config import KafkaOptions

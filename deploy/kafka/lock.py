@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from deploy.jarlock import resolve, write_lock
+from deploy.jars import resolve, write_lock
 from deploy.kafka import brokers, java
 from deploy.kafka.jars import LOCK, VERSION, prepare
 

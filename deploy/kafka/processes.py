@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_GUARD: Final = Path(__file__).parents[1] / "guard.py"
+_GUARD: Final = Path(__file__).parents[1] / "system" / "pdeathsig.py"
 
 
 def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[bytes]":

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
-from deploy.found import ServiceRefused
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError

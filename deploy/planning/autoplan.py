@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from deploy.cli.options import EXIT_NOTHING
-from deploy.launch import command, guarded
 from deploy.planning.render import percent
-from deploy.statedir import BadStateDir
+from deploy.system.launch import command, guarded
+from deploy.system.state_dir import BadStateDir
 from diem.errors import DiemError
 from metadata.statistics.figures import warning_of_twins
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from deploy import control
 from deploy.cli.options import attended
 from deploy.clients.metadata import MetadataService, metadata_service
-from deploy.describe import with_children
-from deploy.statedir import StateDir
+from deploy.system import control
+from deploy.system.description import with_children
+from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.errors import DiemError
 from diem.process import lifecycle

@@ -89,7 +89,7 @@ def learn(asked: PlanRequest, terminal: Terminal) -> PlanningInput:
 
 
 def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) -> Path:
-    from deploy import pipeline  # noqa: PLC0415  # it takes long to import
+    from deploy.spark import pipeline  # noqa: PLC0415  # it takes long to import
 
     wanted = pipeline.WindowOptions(window, None)
     found = pipeline.run(warehouse, None, wanted, terminal, memory="1g", cores=2)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from deploy.jarlock import write_lock
+from deploy.jars import write_lock
 from deploy.spark.jars import JARS, VERSION
 
 NEEDED: Final = (

@@ -2,9 +2,17 @@
 
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
-from deploy.topology.options import BadTopology, KafkaTopology, Mode, Options, ProxyMode, Traffic
+from deploy.topology.options import (
+    BadTopology,
+    KafkaTopology,
+    Mode,
+    Options,
+    ProxyMode,
+    Traffic,
+    check_settings,
+    parse_settings,
+)
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
-from deploy.topology.settings import check_settings, parse_settings
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
 
 __all__ = [

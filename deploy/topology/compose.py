@@ -1,16 +1,19 @@
-"""Describes every process of a mode as it is to be run."""
+"""Compose the topology of a mode: every process with its command line, addresses and environment; pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deploy.topology import environment
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
-from deploy.topology.options import Mode, Options
-from deploy.topology.settings import check_settings
+from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.slots import sizes_of, slots
+from diem.links import local
+from diem.process import environment
 
 _DIALLED = frozenset({"websocket", "proxy", "composite"})
 """The processes whose public listener takes clients."""
+_LOOPBACK = ["127.0.0.1/32"]
+"""The address of nginx: its X-Forwarded-For is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
         pairs=size.servers if mode.edge == "composite" else 0,
         page_url=f"http://{HOST}:{page}/",
         rest_url=f"http://{HOST}:{page}/v1",
-        websocket_urls=tuple(f"ws://{HOST}:{port}/ws" for port in environment.edge_ports(mode, ports)),
+        websocket_urls=tuple(f"ws://{HOST}:{port}/ws" for port in _edge_ports(mode, ports)),
         metadata_urls=tuple(f"http://{HOST}:{port}/v1" for port in metadata),
     )
 
@@ -81,22 +84,22 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
 def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     match slot.process:
         case "data":
-            own = environment.data(options, ports)
+            own = _data(options, ports)
         case "broadcast":
-            own = environment.broadcast(ports)
+            own = {"DIEM_BROADCAST_FEED_URL": ports["data"].feed_url}
         case "bridge":
-            own = environment.bridge(options, ports, slot)
+            own = _bridge(options, ports, slot)
         case "websocket":
-            own = environment.websocket(options, ports, slot)
+            own = _websocket(options, ports, slot)
         case "metadata":
-            own = environment.metadata(options, ports)
+            own = _metadata(options, ports)
         case "proxy":
-            own = environment.proxy(options, ports, slot)
+            own = _proxy(options, ports, slot)
         case "composite":
-            own = environment.composite(options, ports, slot)
+            own = _composite(options, ports, slot)
         case _:
             return {}
-    return environment.shared(options) | environment.listeners(slot, ports[slot.name]) | own
+    return shared(options) | environment.listeners(slot.process, ports[slot.name]) | own
 
 
 def _readiness(slot: Slot) -> Readiness:
@@ -107,3 +110,130 @@ def _public_url(slot: Slot, own: Ports) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
     return f"ws://{HOST}:{own.public}/ws" if slot.process in _DIALLED else f"http://{HOST}:{own.public}/"
+
+
+def shared(options: Options) -> dict[str, str]:
+    """Return the variables that every process of ours gets."""
+    sockets = options.state_dir / "sockets"
+    return {
+        "DIEM_STATE_DIR": str(options.state_dir),
+        # Where paths would be too long for sockets, internal links are TCP.
+        **({"DIEM_INTERNAL_SOCKETS": str(sockets)} if local.fits(sockets) else {}),
+        "DIEM_INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
+        "DIEM_LOG_LEVEL": options.log_level,
+        "DIEM_LOG_FORMAT": "json",
+        "DIEM_DRAIN_SECONDS": str(options.drain_seconds),
+        "DIEM_TIME_FACTOR": str(options.time_factor),
+        "DIEM_SUPERVISED": "1",
+    }
+
+
+def _edge_ports(mode: Mode, ports: Mapping[str, Ports]) -> list[int | None]:
+    """Return the ports that clients may dial."""
+    if mode.behind_nginx:
+        return [ports["nginx"].public]
+    return [own.public for name, own in ports.items() if name.startswith(f"{mode.edge}-")]
+
+
+def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    edges = [{"port": port, "path": "/ws"} for port in _edge_ports(options.mode, ports)]
+    env = {
+        "DIEM_DATA_WRITE_KEY_FILE": str(options.state_dir / "write.key"),
+        "DIEM_DATA_MODE": str(options.mode),
+        "DIEM_DATA_WEBSOCKET_SERVERS": json.dumps(edges),
+    }
+    if options.mode is Mode.Z_CLIENT:
+        env["DIEM_DATA_METADATA_SERVICES"] = json.dumps([{"port": ports["metadata"].public, "path": "/v1"}])
+    if options.config is not None:
+        env["DIEM_DATA_CONFIG"] = str(options.config)
+    if options.mode.behind_nginx:
+        env["DIEM_DATA_TRUSTED_PROXIES"] = json.dumps(_LOOPBACK)
+    if options.hot:
+        env["DIEM_DATA_HOT"] = json.dumps(options.hot)
+    return env | _kafka(options, ports) | _traffic(options, ports)
+
+
+def _websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+    has_bridge = options.mode is Mode.X or options.mode.partitioned
+    feed = slot.twin("bridge") if has_bridge else "broadcast" if options.mode is Mode.X_BROADCAST else "data"
+    # Numbers in logs and greetings stay unique over all clones.
+    number = slot.name.removeprefix("websocket-")
+    return {
+        **environment.websocket(number, str(options.mode), ports[feed]),
+        **_edge("WEBSOCKET", options, ports),
+        **_traffic(options, ports),
+    }
+
+
+def _bridge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+    if not options.mode.partitioned:
+        return environment.bridge(str(slot.number)) | _kafka(options, ports)
+    server = ports[slot.twin("websocket")]
+    public_url = f"ws://{HOST}:{server.public}/ws"
+    return environment.paired_bridge(str(slot.number), slot.clone, server, public_url) | _kafka(options, ports)
+
+
+def _metadata(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    clones = range(1, (options.clones or 1) + 1)
+    return environment.metadata(clones) | _edge("METADATA", options, ports) | _kafka(options, ports)
+
+
+def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+    # It may dial the servers that may ever run here.
+    servers = [f"{HOST}/32:{own.internal}" for name, own in ports.items() if name.startswith("websocket-")]
+    return {
+        **environment.proxy(slot.number, options.proxy or ProxyMode.SHARED, ports["metadata"], servers),
+        **_edge("PROXY", options, ports),
+        **_traffic(options, ports),
+    }
+
+
+def _composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+    return {
+        "DIEM_COMPOSITE_NUMBER": str(slot.number),
+        "DIEM_COMPOSITE_PAIRS": str(options.servers),
+        "DIEM_COMPOSITE_MODE": str(options.mode),
+        "DIEM_COMPOSITE_PROXY": options.proxy or ProxyMode.SHARED,
+        **_edge("COMPOSITE", options, ports),
+        **_kafka(options, ports),
+        # Inherited by its children.
+        **_traffic(options, ports),
+    }
+
+
+def _traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    """Return where a process records the subscriptions of its clients, or the requests that it serves."""
+    env = {
+        "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
+        "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),
+        "DIEM_TRAFFIC_SALT_FILE": str(options.state_dir / "traffic.salt"),
+    }
+    return env | (_kafka(options, ports) if options.traffic_sink is Traffic.KAFKA else {})
+
+
+def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    """Return the address of Kafka and how to connect; empty in the modes without it."""
+    if not options.mode.uses_kafka:
+        return {}
+    wanted = options.kafka
+    local_brokers = ",".join(f"{HOST}:{own.public}" for name, own in ports.items() if name.startswith("kafka-"))
+    values = {name: getattr(wanted, name) for name in wanted.NAMES} | {
+        "bootstrap_servers": wanted.bootstrap_servers or local_brokers,
+        # Explicit, because brokers come up one by one: their number at first does not count.
+        "replication": wanted.replication or wanted.local_brokers or None,
+    }
+    return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in values.items() if value is not None}
+
+
+def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    """Return which clients a process admits."""
+    prefix = f"DIEM_{process}_"
+    env = {f"{prefix}PAGE_PORT": str(ports["data"].public)}
+    if options.clients_per_address is not None:
+        env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
+    if options.mode.behind_nginx:
+        # The page as the Data Service itself serves it is allowed by its port.
+        origins = [f"http://{host}:{ports['nginx'].public}" for host in ("localhost", "127.0.0.1", "[::1]")]
+        env[f"{prefix}ORIGINS"] = json.dumps(origins)
+        env[f"{prefix}TRUSTED_PROXIES"] = json.dumps(_LOOPBACK)
+    return env

@@ -1,30 +1,18 @@
-"""The words in which a topology is described: slots, ports, planned processes."""
+"""Types of a topology: slots without ports, planned processes, and the topology as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final, NamedTuple
 
 from deploy.topology.options import Mode
+from diem.process.environment import HOST, Ports, StopStage
 from services.composite.plan import child_names
 
-HOST: Final = "127.0.0.1"
+__all__ = ["HOST", "SCALED", "Planned", "Ports", "Readiness", "Slot", "StopStage", "Topology"]
+
 SCALED: Final = frozenset({"bridge", "websocket", "composite"})
 """The processes whose number `diem scale` changes."""
-
-
-class StopStage(IntEnum):
-    """The order of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
-
-    KAFKA = 0
-    DATA = 1
-    BROADCAST = 2
-    METADATA = 3
-    BRIDGE = 4
-    NGINX = 5
-    WEBSOCKET = 6
-    EDGE = 7
-    """What stands before servers that are not the clients' own business: a proxy, or a composite as a whole."""
 
 
 class Readiness(Enum):
@@ -52,13 +40,6 @@ class Slot(NamedTuple):
     def twin(self, process: str) -> str:
         """Return the name of the other process of the same pair."""
         return f"{process}-{self.name.rpartition('-')[2]}"
-
-
-class Ports(NamedTuple):
-    """The ports of one process. A broker's internal one is its controller's."""
-
-    public: int | None
-    internal: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Assign ports to processes: the requested one, else the documented one, else the next free one."""
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -73,3 +74,18 @@ def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: 
         if slot.public not in {None, chosen[slot.name].public}
         and (slot.process not in SCALED or slot.number <= servers)
     ]
+
+
+OWN_RANGE: Final = range(24_000, 30_000)
+"""Below the range from which systems take the ports of outgoing connections; the children of composites and the tests
+have ranges of their own."""
+
+
+def documented(default: int) -> int:
+    """Start the search at the documented port."""
+    return default
+
+
+def scattered(rng: random.Random) -> Callable[[int], int]:
+    """Start each search at a random port, so that several of us on one machine hardly ever meet."""
+    return lambda _default: rng.choice(OWN_RANGE)

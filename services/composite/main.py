@@ -16,12 +16,10 @@ from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
-from diem.process.ports import PortReservations
-from services.composite.composite import Composite
+from diem.process.ports import PersistedPorts, PortReservations
+from services.composite.composite import Composite, Reports
 from services.composite.control import PATH, ControlChannel
 from services.composite.plan import CompositePlan, children
-from services.composite.ports import FreePorts
-from services.composite.reports import Reports
 from services.composite.settings import Settings
 
 ORPHANS_END_S: Final = 3.0
@@ -37,11 +35,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # The client that asks the children how they are writes a line for each time.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
-    ports = FreePorts(PortReservations(), file)
+    ports = PersistedPorts(PortReservations(), file)
     ports.reserve(settings.port)
     ports.reserve(settings.internal_port)
-    await ports.settle(ORPHANS_END_S)
-    plan = _plan(settings, settings.port or ports.of("composite").public)
+    await ports.wait_until_free(ORPHANS_END_S)
+    plan = _plan(settings, settings.port or ports.of("composite").public or 0)
     seconds = settings.drain_seconds * settings.time_factor + CANCEL_GRACE_S + 1.0
     composite = Composite(lambda pairs: children(plan, pairs, ports.of), settings.pairs, Reports(key), seconds)
     internal = InternalListener(

@@ -14,7 +14,7 @@ from diem.process.auth import SharedKey
 from diem.protocol import feed
 from tests.support.ports import free_port
 
-_START = "import sys; from deploy.run import start; sys.exit(start('bridge'))"
+_START = "import sys; from diem.process.program import start; sys.exit(start('bridge'))"
 
 
 class Parsing:

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
-from deploy.control import ControlFailed
+from deploy.system.control import ControlFailed
 from tests.load.bench import BUILD, Goal
 from tests.load.crowd import Crowd
 from tests.load.goals import controls, goals_of

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from deploy.scale import scale
-from deploy.statedir import StateDir
+from deploy.system.scaling import scale
+from deploy.system.state_dir import StateDir
 from diem.process.auth import SharedKey
 from tests.load.processes import Cpu, Process
 from tests.oracle.history import Snapshot

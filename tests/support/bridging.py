@@ -36,7 +36,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-_START = "import sys; from deploy.run import start; sys.exit(start('bridge'))"
+_START = "import sys; from diem.process.program import start; sys.exit(start('bridge'))"
 
 
 class UpdatesTopic:

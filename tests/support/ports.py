@@ -5,7 +5,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from diem.process.ports import HOST, PortReservations
+from diem.process.environment import HOST
+from diem.process.ports import PortReservations
 
 OWN_RANGE: Final = range(14_000, 24_000)
 """Where neither `diem up` and its brokers look for ports nor the composites for their children."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from diem.process.environment import HOST
 from diem.process.listeners import bind
-from diem.process.ports import HOST
 from tests.support import ports
 from tests.support.ports import BLOCK, OWN_RANGE, free_port, free_ports
 from tests.support.together import printed_together

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy import control
-from deploy.statedir import StateDir
+from deploy.system import control
+from deploy.system.state_dir import StateDir
 from tests.support.patience import PATIENCE_S
 
 DIEM = (sys.executable, "-m", "deploy")

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import up as module
-from deploy.launch import Misconfigured, ProcessNotStarted
-from deploy.ports import OWN_RANGE
-from deploy.statedir import StateDir
+from deploy.system import up as module
+from deploy.system.launch import Misconfigured, ProcessNotStarted
+from deploy.system.state_dir import StateDir
+from deploy.system.up import Up
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Programs, assign_ports, compose, sizes, slots
-from deploy.up import Up
+from deploy.topology.ports import OWN_RANGE
 from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations
 

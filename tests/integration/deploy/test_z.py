@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from deploy.describe import with_children
+from deploy.system.description import with_children
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
 from tests.integration.deploy.visiting import NAME, Client, clients, put, scale, visit
 from tests.support.nginx import needs_nginx

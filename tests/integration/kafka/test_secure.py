@@ -189,11 +189,11 @@ async def topic(secure: SecureKafka, topic_lines: list[str]) -> str:
 
 @asynccontextmanager
 async def running(made: type[S], program: str, directory: Path, **environment: str) -> AsyncIterator[S]:
-    """A process by its name (`deploy.run`), with its internal port and this environment."""
+    """A process by its name (`diem.process.program`), with its internal port and this environment."""
     port = free_port()
     own = {"DIEM_STATE_DIR": str(directory), f"DIEM_{program.upper()}_INTERNAL_PORT": str(port)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"import sys; from deploy.run import start; sys.exit(start({program!r}))",
+        sys.executable, "-c", f"import sys; from diem.process.program import start; sys.exit(start({program!r}))",
         cwd=ROOT, env=without_diem() | own | environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     service = made(process, directory, port)

@@ -11,7 +11,7 @@ import pytest
 from deploy.cli import autoplan, commands
 from deploy.cli.autoplan import learning_of
 from deploy.planning.autoplan import Decision
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import run
-from deploy.reference import config_lines
-from deploy.run import UnknownProcess
-from deploy.statedir import StateDir
+from deploy.cli.commands import config_lines
+from deploy.system.state_dir import StateDir
+from diem.process import program
+from diem.process.program import UnknownProcess
 from diem.process.settings import PROCESSES
 
 Diem = Callable[..., int]
@@ -174,9 +174,9 @@ def test_reference_of_one_process_leaves_the_others_out() -> None:
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_process_has_settings_of_its_own(name: str) -> None:
-    assert run.settings_of(name).process == name
+    assert program.settings_of(name).process == name
 
 
 def test_unknown_process_is_refused_before_anything_is_imported() -> None:
     with pytest.raises(UnknownProcess):
-        run.program("os.path")
+        program.program("os.path")

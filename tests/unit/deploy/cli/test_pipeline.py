@@ -6,18 +6,24 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import date
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from deploy import cli
+from deploy.cli import commands
 from deploy.cli.options import EXIT_NOTHING
+from deploy.cli.pipeline import as_objects, most, table
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from deploy.pipeline import ReadOptions
+from deploy.spark.pipeline import ReadOptions
+from diem.process import lifecycle
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import NoTraffic
+from metadata.statistics.usage import UsageRow
 from tests.support.traffic import BEGIN, Life, write
 
 Pipeline = Callable[..., tuple[int, str]]
@@ -122,7 +128,7 @@ def test_what_a_system_with_kafka_records_in_files_is_read_from_them(
     def note(_here: Warehouse, reading: ReadOptions, *_: object, **_options: object) -> None:
         read.append(reading.source)
 
-    monkeypatch.setattr("deploy.pipeline.run", note)
+    monkeypatch.setattr("deploy.spark.pipeline.run", note)
     (tmp_path / ".diem").mkdir()
     told = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "traffic": {"sink": "files"}}
     (tmp_path / ".diem" / "processes.json").write_text(json.dumps(told))
@@ -135,7 +141,7 @@ def test_folder_that_cannot_be_written_is_named(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(java, "find", lambda: Path("java"))
-    monkeypatch.setattr("deploy.pipeline.spark_opened", nullcontext)
+    monkeypatch.setattr("deploy.spark.pipeline.spark_opened", nullcontext)
     (tmp_path / ".diem").touch()
     code, text = pipeline("run", "--source", "files")
     warehouse = tmp_path / ".diem" / "traffic" / "warehouse"
@@ -149,7 +155,7 @@ def test_that_no_event_was_recorded_is_told_from_a_failure(
     def run(*_arguments: object, **_options: object) -> None:
         raise NoTraffic(tmp_path)
 
-    monkeypatch.setattr("deploy.pipeline.run", run)
+    monkeypatch.setattr("deploy.spark.pipeline.run", run)
     code, text = pipeline("run", "--source", "none")
     assert (code, len(text.splitlines())) == (EXIT_NOTHING, 1)
     assert text.startswith("diem: no event has been recorded yet in ")
@@ -171,3 +177,48 @@ def test_status_counts_what_is_left_of_files_that_somebody_removed(pipeline: Pip
     code, text = pipeline("status", "--json")
     assert code == 0
     assert json.loads(text)["sources"][0]["source"]["events"] == 0
+
+
+DAY = date(2026, 1, 1)
+ROWS = [
+    UsageRow(DAY, "", "anonymous", "", 5, 0),
+    UsageRow(DAY, "abcd1234", "free", "/a", 1000, 2),
+    UsageRow(DAY, "abcd1234", "free", "/b", 1, 9),
+]
+
+
+def test_the_rows_of_most_requests_are_shown_in_their_order() -> None:
+    assert most(ROWS, 0) == most(ROWS, 3) == ROWS
+    assert most(ROWS, 2) == ROWS[1:]
+    assert most(ROWS, 1) == ROWS[1:2]
+
+
+def test_what_is_empty_is_a_dash() -> None:
+    console = Console(width=100, record=True, quiet=False, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(table(ROWS))
+    console.file.close()
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines[1] == ["2026-01-01", "-", "anonymous", "-", "5", "0"]
+    assert lines[2] == ["2026-01-01", "abcd1234", "free", "/a", "1,000", "2"]
+
+
+def test_json_has_days_as_text() -> None:
+    assert as_objects(ROWS[:1]) == [
+        {"day": "2026-01-01", "key": "", "plan": "anonymous", "endpoint": "", "answered": 5, "refused": 0}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--from", "2026-01-02", "--to", "2026-01-01"], "--from 2026-01-02 is after --to 2026-01-01"),
+        (["--from", "yesterday"], "yesterday"),
+        (["--memory", "1t"], "--memory is such as 512m"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["diem", "pipeline", "usage", *options])
+    assert commands.main() == lifecycle.EXIT_CONFIGURATION
+    assert said in capsys.readouterr().err

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataUnavailable, PlanStatus
-from deploy.found import ServiceRefused
 from tests.unit.deploy.planning.scripted_service import URLS, service, status
 
 

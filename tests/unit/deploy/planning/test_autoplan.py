@@ -24,7 +24,7 @@ from deploy.planning.autoplan import (
     is_old,
     pause,
 )
-from deploy.statedir import BadStateDir
+from deploy.system.state_dir import BadStateDir
 from tests.support.patience import PATIENCE_S
 
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])

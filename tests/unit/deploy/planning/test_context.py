@@ -18,7 +18,7 @@ from deploy.planning.context import (
     share,
     window_of,
 )
-from deploy.statedir import StateDir
+from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap, Phase

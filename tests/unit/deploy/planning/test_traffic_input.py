@@ -105,7 +105,7 @@ def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
     computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
     later.mkdir(parents=True)
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
-    monkeypatch.setattr("deploy.pipeline.run", lambda *_, **_options: computed)
+    monkeypatch.setattr("deploy.spark.pipeline.run", lambda *_, **_options: computed)
     monkeypatch.setattr(traffic_input, "_of_statistics", lambda folder, _spark: seen.append(folder))
     learn(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
     assert seen == [computed]

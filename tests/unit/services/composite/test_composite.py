@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from diem.process.auth import SharedKey
-from diem.process.ports import PortReservations
-from services.composite.composite import ChildFailed, Composite
+from diem.process.ports import PersistedPorts, PortReservations
+from services.composite.composite import ChildFailed, Composite, Reports
 from services.composite.plan import Child, CompositePlan, child_names, children
-from services.composite.ports import FreePorts
-from services.composite.reports import Reports
 from tests.support.patience import PATIENCE_S
 
 FAKE = Path(__file__).parent / "fake_child.py"
@@ -46,7 +44,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
     key = SharedKey.create(tmp_path / "key")
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
-    ports = FreePorts(PortReservations(), tmp_path / "ports")
+    ports = PersistedPorts(PortReservations(), tmp_path / "ports")
     composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, Reports(key), 5, launch=fake)
     task = asyncio.create_task(composite.run())
     try:
@@ -144,7 +142,7 @@ async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
     key = SharedKey.create(tmp_path / "key")
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
-    ports = FreePorts(PortReservations(), tmp_path / "ports")
+    ports = PersistedPorts(PortReservations(), tmp_path / "ports")
     composite = Composite(lambda count: children(PLAN, count, ports.of), 1, Reports(key), 5, launch=fake)
     try:
         async with asyncio.timeout(PATIENCE_S):

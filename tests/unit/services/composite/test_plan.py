@@ -3,15 +3,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from diem.process.environment import Ports, StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
 from proxy.allowed import Allowed
 from proxy.routing import Router
-from services.composite.plan import Child, ChildPorts, ChildStage, CompositePlan, child_names, children
+from services.composite.plan import Child, CompositePlan, child_names, children
 
 PLAN = CompositePlan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
-PLACES = {name: ChildPorts(20_000 + n, 21_000 + n) for n, name in enumerate(child_names(3))}
+PLACES = {name: Ports(20_000 + n, 21_000 + n) for n, name in enumerate(child_names(3))}
 
 
 def planned(pairs: int) -> dict[str, Child]:
@@ -104,4 +105,4 @@ def test_clients_leave_first_and_the_proxy_takes_half_of_the_time_at_most() -> N
     assert sorted(stages, key=stages.__getitem__, reverse=True) == ["proxy", "websocket", "bridge", "metadata"]
     assert planned(1)["proxy"].env["DIEM_DRAIN_SECONDS"] == "2.0"
     assert planned(1)["bridge-1"].env["DIEM_DRAIN_SECONDS"] == "4.0"
-    assert stages["proxy"] is ChildStage.PROXY
+    assert stages["proxy"] is StopStage.EDGE

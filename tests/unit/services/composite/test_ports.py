@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from diem.process import ports as module
 from diem.process.listeners import PortTaken
-from diem.process.ports import PortReservations
-from services.composite import ports as module
-from services.composite.ports import FreePorts
+from diem.process.ports import PersistedPorts, PortReservations
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
 
@@ -29,10 +28,10 @@ def listening(port: int = 0) -> Iterator[int]:
 
 
 @contextmanager
-def composite(file: Path) -> Iterator[FreePorts]:
+def composite(file: Path) -> Iterator[PersistedPorts]:
     """The ports of one composite, until it ends."""
     with PortReservations() as reservations:
-        yield FreePorts(reservations, file)
+        yield PersistedPorts(reservations, file)
 
 
 def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> None:
@@ -44,7 +43,7 @@ def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> 
 
 def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = free_ports(2)
-    monkeypatch.setattr(module, "RANGE", both)
+    monkeypatch.setattr(module, "CHILD_RANGE", both)
     with listening(both[1]), composite(file) as ports, pytest.raises(PortTaken):
         ports.of("one")
     with composite(file) as ports:
@@ -54,7 +53,7 @@ def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyP
 def test_next_composite_has_the_same_ports_except_for_those_that_are_taken(file: Path) -> None:
     with composite(file) as before:
         one, other = before.of("one"), before.of("other")
-    with listening(other.internal), composite(file) as after:
+    with listening(other.internal or 0), composite(file) as after:
         assert after.of("one") == one
         assert not set(after.of("other")) & {*one, other.internal}
         given = after.of("other")
@@ -75,9 +74,9 @@ async def test_ports_of_children_that_are_about_to_end_are_waited_for_but_not_fo
     with composite(file) as before:
         one = before.of("one")
     with composite(file) as after:
-        with listening(one.public):
-            await after.settle(0.1)
-            waiting = asyncio.create_task(after.settle(10))
+        with listening(one.public or 0):
+            await after.wait_until_free(0.1)
+            waiting = asyncio.create_task(after.wait_until_free(10))
             await asyncio.sleep(0)
             assert not waiting.done()
         async with asyncio.timeout(PATIENCE_S):
@@ -89,15 +88,15 @@ def test_composites_that_start_together_cannot_choose_the_same_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight = free_ports(8)
-    monkeypatch.setattr(module, "RANGE", eight)
+    monkeypatch.setattr(module, "CHILD_RANGE", eight)
     with composite(tmp_path / "1") as one, composite(tmp_path / "2") as other:
         given = [*one.of("a"), *other.of("a"), *one.of("b"), *other.of("b")]
-    assert sorted(given) == list(eight)
+    assert sorted(port or 0 for port in given) == list(eight)
 
 
 def test_ports_of_the_composite_itself_are_given_to_no_child(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
-    monkeypatch.setattr(module, "RANGE", range(port, port + 1))
+    monkeypatch.setattr(module, "CHILD_RANGE", range(port, port + 1))
     with composite(file) as ports:
         ports.reserve(port)
         with pytest.raises(PortTaken):

@@ -1,0 +1,281 @@
+"""HTTP clients of the Data Service: datasets on its public listener, API keys on its internal one.
+
+Commands find it by ``--url`` or ``--data``, else through the state directory of the local ``diem up``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from deploy.system.state_dir import NotUp, StateDir
+from diem.errors import DiemError
+from diem.process.auth import SharedKey
+from diem.process.faults import ConfigurationError
+
+TIMEOUT_S: Final = 10.0
+MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
+KEYS_PATH: Final = "/v1/keys"
+
+
+@dataclass(eq=False)
+class ServiceRefused(DiemError):
+    """A service answered with an error; `status` is the HTTP status, `detail` its explanation."""
+
+    template = "{who} refuses: {detail}"
+
+    who: str
+    status: int
+    detail: str
+
+
+@dataclass(eq=False)
+class RequestRefused(DiemError):
+    """The Data Service refused a request for one endpoint; `outcome` is ``stored``, ``read`` or ``deleted``."""
+
+    template = "{endpoint} was not {outcome} ({status}): {detail}"
+
+    endpoint: str
+    outcome: str
+    status: int
+    detail: str
+
+
+@dataclass(eq=False)
+class BadUrl(ConfigurationError):
+    """The value of an option is not the base URL of a listener."""
+
+    template = "{option} is {form}, not {url!r}"
+
+    option: str
+    form: str
+    url: str
+
+
+@dataclass(eq=False)
+class DataServiceUnavailable(DiemError):
+    """The Data Service does not answer, or its answer is not one of a Data Service."""
+
+    template = "the Data Service at {base} does not answer: {reason}"
+    retriable = True
+
+    base: str
+    reason: str
+
+
+class Edges(NamedTuple):
+    """Addresses to which clients connect."""
+
+    servers: list[str]
+    """URLs of WebSocket servers."""
+    metadata: list[str]
+    """Base URLs of metadata services; empty where every server serves everything."""
+
+
+class Upload(NamedTuple):
+    """Data to store: `form` is a key of `MEDIA_TYPES`, `declared` the unit and resolution that CSV may lack."""
+
+    content: bytes
+    form: str
+    declared: dict[str, str]
+
+
+def detail_of(reply: httpx.Response) -> str:
+    """Return the explanation of an error answer in one line, with the line of the input it names (RFC 9457).
+
+    Without a problem document it is the plain text of the answer, else the reason phrase.
+    """
+    try:
+        problem = reply.json()
+        detail = str(problem.get("detail") or problem.get("title") or reply.reason_phrase)
+        line = problem.get("line")
+    except (ValueError, AttributeError):
+        text, line = reply.text[:200], None
+        detail = reply.reason_phrase if text.lstrip()[:1] in {"", "<", "[", "{"} else text
+    return " ".join(detail.split()) + (f" (line {line})" if line and f"line {line}" not in detail else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DataService:
+    """A Data Service by its base URL, without a final slash."""
+
+    base: str
+
+    @property
+    def origin(self) -> str:
+        """The origin of its page."""
+        return self.base
+
+    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  # httpx's own
+        """Send a request. Raises `DataServiceUnavailable`."""
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+                return await client.request(method, self.base + path, **options)
+        except httpx.HTTPError as error:
+            raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
+
+    async def json(self, path: str) -> dict[str, Any]:
+        """GET a JSON object. Raises `DataServiceUnavailable` for anything else."""
+        reply = await self.request("GET", path)
+        try:
+            body = reply.json()
+        except ValueError:
+            body = None
+        if reply.status_code != 200 or not isinstance(body, dict):
+            raise DataServiceUnavailable(self.base, f"GET {path} gives {reply.status_code}")
+        return body
+
+    async def endpoints(self) -> set[str]:
+        """Return the names of the catalogue, reading all of its pages. Raises `DataServiceUnavailable`."""
+        names: set[str] = set()
+        after = ""
+        while True:
+            query = f"?after={quote(after, safe='')}" if after else ""
+            page = await self.json(f"/v1/endpoints{query}")
+            names |= {entry["endpoint"] for entry in page["endpoints"]}
+            following = page.get("next", "")
+            if following <= after:
+                return names
+            after = following
+
+    async def edges(self) -> Edges:
+        """Return the WebSocket servers, and in mode z-client the metadata services, that it names to pages."""
+        config = await self.json("/config.json")
+        scheme = urlsplit(self.base).scheme
+        servers = [self._url(entry, "wss" if scheme == "https" else "ws") for entry in config.get("servers", [])]
+        metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
+        return Edges(servers, [self._url(entry, scheme) for entry in metadata])
+
+    async def websocket_urls(self) -> list[str]:
+        """Return the URLs of the WebSocket servers that it names to pages."""
+        return (await self.edges()).servers
+
+    async def put(self, key: SharedKey, endpoint: str, upload: Upload) -> dict[str, Any]:
+        """Store data under a checked name and return the answer. Raises `DataServiceUnavailable`, `RequestRefused`."""
+        headers = {"Content-Type": MEDIA_TYPES[upload.form]}
+        reply = await self._endpoint(
+            "PUT", endpoint, "stored", key=key, headers=headers, params=upload.declared, content=upload.content
+        )
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+    async def get(self, key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
+        """Return the data of a checked name, current or as of a retained version.
+
+        Args:
+            key: an API key, or None for anonymous access.
+            endpoint: the name.
+            form: a key of `MEDIA_TYPES`.
+            version: None for the current one.
+
+        Raises:
+            DataServiceUnavailable: the Data Service does not answer.
+            RequestRefused: its status is not 200.
+        """
+        params = {} if version is None else {"version": str(version)}
+        reply = await self._endpoint(
+            "GET", endpoint, "read", key=key, headers={"Accept": MEDIA_TYPES[form]}, params=params
+        )
+        return reply.content if reply.content.endswith(b"\n") else reply.content + b"\n"
+
+    async def delete(self, key: SharedKey, endpoint: str) -> dict[str, Any]:
+        """Delete a checked name and return the answer. Raises `DataServiceUnavailable`, `RequestRefused`."""
+        answer: dict[str, Any] = (await self._endpoint("DELETE", endpoint, "deleted", key=key)).json()
+        return answer
+
+    async def _endpoint(
+        self,
+        method: str,
+        endpoint: str,
+        outcome: str,
+        *,
+        key: SharedKey | None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> httpx.Response:
+        authorization = {} if key is None else {"Authorization": key.header}
+        reply = await self.request(
+            method, f"/v1/data{endpoint}", headers={**(headers or {}), **authorization}, params=params, content=content
+        )
+        if reply.status_code != 200:
+            raise RequestRefused(endpoint, outcome, reply.status_code, detail_of(reply))
+        return reply
+
+    def _url(self, entry: Mapping[str, Any], scheme: str) -> str:
+        """Return the URL of an entry of the configuration; without a ``url`` it is on this service's host."""
+        name = urlsplit(self.base).hostname or ""
+        host = f"[{name}]" if ":" in name else name
+        return entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
+
+
+class KeyService:
+    """The API keys of one Data Service, on its internal listener (docs/access.md section 3).
+
+    Every method raises `DataServiceUnavailable` without an answer, and `ServiceRefused` for an error answer.
+    """
+
+    def __init__(self, service: DataService, shared: SharedKey) -> None:
+        self._service = service
+        self._headers = {"Authorization": shared.header}
+
+    async def create(self, name: str, plan: str) -> dict[str, Any]:
+        """Create a key; the field ``key`` of the answer is the key itself."""
+        # In the body: URLs are logged by others.
+        return await self._request("POST", KEYS_PATH, json={"name": name, "plan": plan})
+
+    async def all(self) -> dict[str, Any]:
+        """Return all keys, the oldest first, and the plans that a key may have."""
+        return await self._request("GET", KEYS_PATH)
+
+    async def revoke(self, key_id: str) -> dict[str, Any]:
+        """Revoke a key."""
+        if not (key_id.isascii() and key_id.isalnum()):
+            raise ServiceRefused("the Data Service", 404, "there is no API key with this id")
+        return await self._request("DELETE", f"{KEYS_PATH}/{key_id}")
+
+    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
+        reply = await self._service.request(method, path, headers=self._headers, **options)
+        if not reply.is_success:
+            raise ServiceRefused("the Data Service", reply.status_code, detail_of(reply))
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+
+def data_service(state: StateDir, url: str | None) -> DataService:
+    """Return the Data Service at `url`, else the one of the `diem up` in the state directory.
+
+    Raises:
+        BadUrl: `url` is not a base URL.
+        NotUp: there is no `url`, and nothing was started in the state directory.
+    """
+    if url is not None:
+        return DataService(_base(url, "--url", "http(s)://host[:port]"))
+    page = state.read_processes().get("urls", {}).get("page")
+    if page is None:
+        raise NotUp(state.path)
+    return DataService(str(page).rstrip("/"))
+
+
+def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyService:
+    """Return the API keys of the Data Service at `url`, else of the `diem up` in the state directory.
+
+    Raises:
+        BadUrl: `url` is not the base URL of an internal listener.
+        NotUp: there is no `url`, and nothing was started in the state directory.
+    """
+    if url is None:
+        processes = state.read_processes().get("processes", [])
+        url = next((process["urls"]["internal"] for process in processes if process["process"] == "data"), None)
+        if url is None:
+            raise NotUp(state.path)
+    return KeyService(DataService(_base(url, "--data", "http(s)://host:port of an internal listener")), shared)
+
+
+def _base(url: str, option: str, form: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+        raise BadUrl(option, form, url)
+    return url.rstrip("/")

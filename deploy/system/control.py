@@ -1,0 +1,124 @@
+"""The control socket of a running `diem up`: one JSON line asks, one answers, on a Unix socket for its owner alone."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.system.state_dir import NotUp, StateDir
+from diem.errors import DiemError
+
+MAX_REQUEST_BYTES: Final = 4096
+MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
+MAX_CONNECTIONS: Final = 32
+TIMEOUT_S: Final = 10.0
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Takes the request, returns the answer; raises `CommandRefused`."""
+
+
+@dataclass(eq=False)
+class ControlFailed(DiemError):
+    """The running `diem up` refused a command or did not answer."""
+
+    template = "the running diem did not do it: {reason}"
+
+    reason: str
+
+
+class CommandRefused(DiemError):
+    """A handler does not do what it was asked for; the text says why."""
+
+
+@asynccontextmanager
+async def serving(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
+    """Answer requests `{"command": NAME, ...}` with what the handler of NAME returns.
+
+    At most `MAX_CONNECTIONS` at once, one request each within `TIMEOUT_S`; others are closed unanswered.
+    """
+    conversations: set[asyncio.Task[None]] = set()
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(TimeoutError, OSError):
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    await _answer(reader, writer, handlers)
+            finally:
+                await _close(writer)
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(conversations) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        task = asyncio.create_task(converse(reader, writer))
+        conversations.add(task)
+        task.add_done_callback(conversations.discard)
+
+    path = state.new_socket()
+    # The socket must never be open to others, not even between its creation and a chmod.
+    umask = os.umask(0o177)
+    try:
+        server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST_BYTES)
+    finally:
+        os.umask(umask)
+    try:
+        yield
+    finally:
+        server.close()
+        for task in conversations:
+            task.cancel()
+        await asyncio.gather(*conversations, return_exceptions=True)
+        state.remove_socket()
+
+
+async def ask(state: StateDir, command: str, **arguments: int) -> dict[str, Any]:
+    """Send a command to the `diem up` of a state directory and return its answer.
+
+    Raises:
+        NotUp: none is running there.
+        ControlFailed: it does not know the command, refuses it, or does not answer within `TIMEOUT_S`.
+    """
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_unix_connection(state.socket(), limit=MAX_REPLY_BYTES)
+            try:
+                writer.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
+                line = await reader.readline()
+            finally:
+                await _close(writer)
+    except TimeoutError:
+        raise ControlFailed("no answer") from None
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NotUp(state.path) from None
+    except ConnectionError:
+        line = b""
+    except OSError as error:
+        raise ControlFailed(error.strerror or str(error)) from error
+    reply: dict[str, Any] = json.loads(line) if line else {"error": "it closed the connection"}
+    if "error" in reply:
+        raise ControlFailed(str(reply["error"]))
+    return reply
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler]) -> None:
+    try:
+        request = json.loads(await reader.readline())
+        handler = handlers[request["command"]]
+    except (ValueError, KeyError, TypeError):  # too long, not JSON, not an object, no such command
+        reply: dict[str, Any] = {"error": "unknown command"}
+    else:
+        try:
+            reply = await handler(request)
+        except CommandRefused as refused:
+            reply = {"error": str(refused)}
+    writer.write(json.dumps(reply).encode() + b"\n")
+    await writer.drain()

@@ -1,0 +1,51 @@
+"""`python -m deploy.system.pdeathsig ARGV...` becomes another program that ends when its supervisor does.
+
+For programs that do not watch their standard input, as ours do. On Linux the system sends them SIGTERM when the thread
+that started them is gone; elsewhere they are only run.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+from typing import Final
+
+PR_SET_PDEATHSIG: Final = 1
+EXIT_NO_PROGRAM: Final = 127
+
+
+def bind_to_parent() -> None:
+    """Ask for SIGTERM at the parent's death. Raises `ProcessLookupError` when it has died already."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    # Both, because it may have died before we asked who it is: then nobody holds the pipe of our input any more.
+    if os.getppid() != parent or _hung_up(0):
+        raise ProcessLookupError("the supervisor is gone")
+
+
+def main(argv: list[str]) -> None:
+    """Become `argv`; what goes wrong is one line on standard error and an exit code."""
+    if not argv:
+        sys.exit("diem: usage: python -m deploy.system.pdeathsig PROGRAM [ARGUMENT...]")
+    try:
+        bind_to_parent()
+        # Who is started in the background of a shell ignores Ctrl-C, and so would the program, which is to end by it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.execvp(argv[0], argv)  # noqa: S606  # no shell is what is wanted
+    except ProcessLookupError as error:
+        sys.exit(f"diem: {error}")
+    except OSError as error:
+        print(f"diem: {argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201  # no logger: imports stay few
+        sys.exit(EXIT_NO_PROGRAM)
+
+
+def _hung_up(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

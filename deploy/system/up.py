@@ -1,0 +1,295 @@
+"""`diem up`: starts every process of a scaling mode, keeps them running, and stops them in order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
+
+import httpx
+
+from deploy.system import control, scaling
+from deploy.system.control import CommandRefused
+from deploy.system.description import describe
+from deploy.system.launch import Misconfigured, ProcessNotStarted, child_environment
+from deploy.system.process_logs import ProcessLogs
+from deploy.system.scaling import Scaler
+from deploy.system.state_dir import StateDir
+from deploy.terminal import Terminal
+from deploy.topology import HOST, Mode, Options, Planned, Readiness, Topology
+from diem.process.auth import SharedKey
+from diem.process.child import ChildEvent, Spec
+from diem.process.clock import SystemClock
+from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
+from diem.process.supervisor import Supervisor
+
+READY_WITHIN_S: Final = 60.0
+PROBE_TIMEOUT_S: Final = 1.0
+READY_POLL_S: Final = 0.1
+LOG_POLL_S: Final = 0.5
+MAX_EARLY_DEATHS: Final = 3
+"""A process that dies this often before it was ever ready will not become ready."""
+KAFKA_STARTS_S: Final = 5.0
+"""A broker takes this long at its first start, and its topics; until then all others say that they wait."""
+FIRST_WORDS_S: Final = 5.0
+"""What a process that was added says this soon is of its start: that its bridge is not there yet, for one."""
+
+
+class HealthProbe:
+    """Health of running processes: ours by their internal listeners, others by whether they answer. Never raises."""
+
+    def __init__(self, key: SharedKey) -> None:
+        # No proxies from the environment: the key must go to this machine only.
+        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+        self._headers = {"Authorization": key.header}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._client.aclose()
+
+    async def ready(self, process: Planned) -> bool:
+        """Return whether the process is ready, by its `readiness`."""
+        match process.readiness:
+            case Readiness.READYZ:
+                return await self._answers(f"{process.internal_url}/readyz", 200)
+            case Readiness.HTTP:
+                return await self._answers(str(process.public_url), None)
+            case Readiness.CONNECT:
+                return await _connects(process.ports.public or 0)
+
+    async def report(self, process: Planned) -> dict[str, Any] | None:
+        """Return the status document of the process, or None without an answer.
+
+        Without an internal listener it has `ready` alone.
+        """
+        if process.internal_url is None:
+            return {"ready": True} if await self.ready(process) else None
+        try:
+            reply = await self._client.get(f"{process.internal_url}/status", headers=self._headers)
+            body = reply.json() if reply.status_code == 200 else None
+        except (httpx.HTTPError, ValueError):
+            return None
+        return body if isinstance(body, dict) else None
+
+    async def reports(self, processes: Sequence[Planned]) -> list[dict[str, Any] | None]:
+        """Return the reports of several processes, in their order, requested concurrently."""
+        return list(await asyncio.gather(*map(self.report, processes)))
+
+    async def _answers(self, url: str, status: int | None) -> bool:
+        try:
+            reply = await self._client.get(url)
+        except httpx.HTTPError:
+            return False
+        return status in {None, reply.status_code}
+
+
+async def _connects(port: int) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(HOST, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+class Up:
+    """One running `diem up`."""
+
+    def __init__(self, options: Options, topology: Topology, state: StateDir, terminal: Terminal) -> None:
+        self._options = options
+        self._topology = topology
+        self._state = state
+        self._terminal = terminal
+        self._clock = SystemClock()
+        self._started = self._clock.monotonic()
+        self._planned = {p.name: p for p in topology.processes}
+        self._voices = ProcessLogs(self._planned, state, terminal, self._clock)
+        self._early_deaths = dict.fromkeys(self._planned, 0)
+        self._down: set[str] = set()
+        self._told_late = False
+        self._fault: ProcessNotStarted | None = None
+        self._up = False
+        self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
+        self._scaler = Scaler(topology, topology.servers, self._supervisor, self._spec, stage_seconds(options))
+
+    async def run(self, life: Lifecycle) -> None:
+        """Run until `life` is stopping.
+
+        Raises:
+            ProcessNotStarted: a process did not become ready; everything is stopped again.
+        """
+        async with HealthProbe(SharedKey.load(self._state.internal_key_file)) as probe:
+            handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
+            async with control.serving(self._state, handlers):
+                self._supervisor.start()
+                try:
+                    await self._until_ready(probe, life)
+                    await self._watch(life, probe)
+                finally:
+                    self._terminal.say("stopping")
+                    await self._supervisor.stop(stage_seconds(self._options))
+                    self._state.forget_processes()
+        self._terminal.say("stopped")
+
+    async def _until_ready(self, probe: HealthProbe, life: Lifecycle) -> None:
+        waiting = list(self._topology.active(self._topology.servers))
+        deadline = self._started + READY_WITHIN_S * self._options.time_factor
+        with self._terminal.progress(len(waiting)) as ready:
+            while waiting and not life.stopping.is_set():
+                for process in tuple(waiting):
+                    if await probe.ready(process):
+                        waiting.remove(process)
+                        ready(process.name)
+                self._follow_logs()
+                if waiting and self._fault is not None:
+                    raise self._fault
+                self._say_what_is_lacking(waiting)
+                if waiting and self._clock.monotonic() > deadline:
+                    raise self._not_ready(waiting)
+                if waiting:
+                    await _pause(life, READY_POLL_S)
+        if not life.stopping.is_set():
+            self._up = True
+            self._write_processes()
+            self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
+
+    async def _watch(self, life: Lifecycle, probe: HealthProbe) -> None:
+        scaling = asyncio.create_task(self._keep_scaling())
+        try:
+            while not life.stopping.is_set():
+                self._follow_logs()
+                await self._tell_recovered(probe)
+                if scaling.done():
+                    scaling.result()
+                await _pause(life, LOG_POLL_S)
+        finally:
+            # What it has begun to stop, the supervisor stops with the rest.
+            scaling.cancel()
+            await asyncio.wait({scaling})
+
+    async def _keep_scaling(self) -> None:
+        if self._topology.mode is not Mode.Z_COMPOSITE:
+            await self._scaler.run()
+            return
+        key = SharedKey.load(self._state.internal_key_file)
+        await scaling.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
+
+    def _on_event(self, event: ChildEvent) -> None:
+        match event.kind:
+            case "died":
+                self._on_death(event)
+                # Now, not at its start: a child may have spoken before we hear that it has started.
+                self._voices.begin(event.name)
+            case "failed":
+                reason = self._reason(event)
+                if self._up:
+                    self._terminal.warn(f"{event.name} is not restarted: {reason}")
+                self._fault = self._fault or self._not_started(event.name, reason, Misconfigured)
+            case "killed":
+                self._terminal.warn(f"{event.name} did not stop in time and was killed")
+        self._write_processes()
+
+    def _on_death(self, event: ChildEvent) -> None:
+        reason = self._reason(event)
+        if not self._up:
+            self._early_deaths[event.name] += 1
+            if self._early_deaths[event.name] >= MAX_EARLY_DEATHS:
+                self._fault = self._fault or self._not_started(event.name, reason, ProcessNotStarted)
+            return
+        when = f"in {event.delay_s:.1f} s" if event.delay_s else "at once"
+        self._terminal.warn(f"{event.name} died ({reason}): restarted {when}")
+        self._down.add(event.name)
+
+    def _reason(self, event: ChildEvent) -> str:
+        code = event.code or 0
+        if code < 0:
+            return f"killed by {_signal_name(-code)}"
+        told = self._voices.last_word(event.name)
+        return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
+
+    def _not_started(self, name: str, reason: str, kind: type[ProcessNotStarted]) -> ProcessNotStarted:
+        return kind(name, reason, self._state.log_of(name))
+
+    def _say_what_is_lacking(self, waiting: list[Planned]) -> None:
+        """Once, when the start takes long: what the processes that are waited for have said so far."""
+        patience = FIRST_WORDS_S + (KAFKA_STARTS_S if self._options.mode.uses_kafka else 0)
+        if self._told_late or self._clock.monotonic() - self._started < patience * self._options.time_factor:
+            return
+        self._told_late = True
+        for process in waiting:
+            if told := self._voices.last(process.name):
+                self._terminal.warn(f"{process.name} is not ready yet: {told}")
+
+    def _not_ready(self, waiting: list[Planned]) -> ProcessNotStarted:
+        # The one that says what it lacks; others may only be waiting for it.
+        named = next((process for process in waiting if self._voices.last(process.name)), waiting[0])
+        told = self._voices.last(named.name)
+        return self._not_started(
+            named.name, "it does not become ready" + (f": {told}" if told else ""), ProcessNotStarted
+        )
+
+    async def _tell_recovered(self, probe: HealthProbe) -> None:
+        """Whoever read that a process died also reads that it is back."""
+        for name in tuple(self._down):
+            if await probe.ready(self._planned[name]):
+                self._down.discard(name)
+                self._terminal.say(f"{name} is ready again")
+
+    def _follow_logs(self) -> None:
+        # At the start each waits for others, and says so: that is worth a line only when it takes long.
+        self._voices.follow(aloud=self._up or self._told_late)
+
+    def _spec(self, process: Planned) -> Spec:
+        env = child_environment(os.environ) | dict(process.env)
+        log = self._state.log_of(process.name)
+        return Spec(process.name, process.argv, env, log, process.stage, process.sweep)
+
+    def _describe(self) -> dict[str, Any]:
+        return describe(
+            self._topology,
+            self._supervisor.status(),
+            up=self._up,
+            uptime_seconds=self._clock.monotonic() - self._started,
+            servers=self._scaler.servers,
+        )
+
+    def _write_processes(self) -> None:
+        with suppress(OSError):  # a full disk must not end what runs
+            self._state.write_processes(self._describe())
+
+    async def _status(self, probe: HealthProbe) -> dict[str, Any]:
+        description = self._describe()
+        reports = await probe.reports([self._planned[process["name"]] for process in description["processes"]])
+        for process, report in zip(description["processes"], reports, strict=True):
+            process["report"] = report if process["pid"] else None
+        return description
+
+    async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._up:
+            raise CommandRefused("it is not up yet")
+        answer = self._scaler.ask(request.get("servers"))
+        running = {status.name for status in self._supervisor.status()}
+        self._voices.hush(set(answer["processes"]) - running, FIRST_WORDS_S)
+        self._write_processes()
+        return answer
+
+
+def stage_seconds(options: Options) -> float:
+    """Return how long one stage of processes may take to stop before it is killed."""
+    return options.drain_seconds * options.time_factor + CANCEL_GRACE_S + 1.0
+
+
+async def _pause(life: Lifecycle, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(life.stopping.wait(), seconds)
+
+
+def _signal_name(number: int) -> str:
+    # Real-time signals have numbers but no names of their own.
+    return signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"

@@ -1,0 +1,92 @@
+"""Plan of one process: its ports, its place in an orderly stop, and the variables that connect it to others; pure.
+
+`diem up` plans whole scaling modes with it (deploy/topology), a composite plans its children (services/composite).
+"""
+
+import json
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+HOST: Final = "127.0.0.1"
+
+
+class StopStage(IntEnum):
+    """The order of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
+
+    KAFKA = 0
+    DATA = 1
+    BROADCAST = 2
+    METADATA = 3
+    BRIDGE = 4
+    NGINX = 5
+    WEBSOCKET = 6
+    EDGE = 7
+    """A proxy, or a composite as a whole: it stands in front of servers that clients do not dial."""
+
+
+class Ports(NamedTuple):
+    """The ports of one process. A broker's internal one is its controller's."""
+
+    public: int | None
+    internal: int | None
+
+    @property
+    def feed_url(self) -> str:
+        """The feed of the process."""
+        return f"ws://{HOST}:{self.internal}/feed"
+
+    @property
+    def link_url(self) -> str:
+        """The listener of a WebSocket server for links from bridges and proxies."""
+        return f"ws://{HOST}:{self.internal}/ws"
+
+
+def listeners(process: str, own: Ports) -> dict[str, str]:
+    """Return the addresses on which a process listens."""
+    prefix = f"DIEM_{process.upper()}_"
+    env = {f"{prefix}INTERNAL_HOST": HOST, f"{prefix}INTERNAL_PORT": str(own.internal)}
+    if own.public is not None:
+        env |= {f"{prefix}HOST": HOST, f"{prefix}PORT": str(own.public)}
+    return env
+
+
+def websocket(number: str, mode: str, feed: Ports) -> dict[str, str]:
+    """Return the variables of a WebSocket server that reads the feed of another process."""
+    return {
+        "DIEM_WEBSOCKET_NUMBER": number,
+        "DIEM_WEBSOCKET_MODE": mode,
+        "DIEM_WEBSOCKET_FEED_URL": feed.feed_url,
+    }
+
+
+def bridge(number: str) -> dict[str, str]:
+    """Return the variables of a bridge that reads every partition."""
+    return {"DIEM_BRIDGE_NUMBER": number}
+
+
+def paired_bridge(number: str, clone: int, server: Ports, server_public_url: str) -> dict[str, str]:
+    """Return the variables of a bridge in the group of a clone, for the server that it is paired with.
+
+    Servers redirect subscribers to each other by `server_public_url`.
+    """
+    return bridge(number) | {
+        "DIEM_BRIDGE_CLONE": str(clone),
+        "DIEM_BRIDGE_SERVER_INTERNAL_URL": server.link_url,
+        "DIEM_BRIDGE_SERVER_PUBLIC_URL": server_public_url,
+    }
+
+
+def metadata(clones: Iterable[int]) -> dict[str, str]:
+    """Return the variables of a metadata service for these clones."""
+    return {"DIEM_METADATA_CLONES": json.dumps(list(clones))}
+
+
+def proxy(number: int, mode: str, metadata_service: Ports, allowed: Iterable[str]) -> dict[str, str]:
+    """Return the variables of a proxy; `allowed` are the networks, with or without a port, that it may dial."""
+    return {
+        "DIEM_PROXY_NUMBER": str(number),
+        "DIEM_PROXY_MODE": mode,
+        "DIEM_PROXY_METADATA_URLS": json.dumps([f"ws://{HOST}:{metadata_service.internal}/watch"]),
+        "DIEM_PROXY_ALLOWED": json.dumps(list(allowed)),
+    }

@@ -1,0 +1,77 @@
+"""Start one process by its name: the only place that knows where each process's settings and `main` are.
+
+`diem run NAME` and `python -m diem.process.program NAME` do the same; a composite starts its children the second way.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from diem.errors import DiemError
+from diem.process.faults import ConfigurationError
+from diem.process.imports import without_colours
+from diem.process.settings import PROCESSES, ProcessSettings
+
+if TYPE_CHECKING:
+    from diem.process.lifecycle import Lifecycle
+
+_TOP_LEVEL: Final = frozenset({"bridge", "metadata", "proxy"})
+
+Main = Callable[[ProcessSettings, "Lifecycle"], Awaitable[None]]
+
+
+@dataclass(eq=False)
+class UnknownProcess(ConfigurationError):
+    """There is no process of this name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
+
+
+class ProcessProgram(NamedTuple):
+    """A process: its settings model and its entry point."""
+
+    settings: type[ProcessSettings]
+    main: Main
+
+
+def settings_of(name: str) -> type[ProcessSettings]:
+    """Return the settings model of a process, without importing the process itself. Raises `UnknownProcess`."""
+    if name not in PROCESSES:
+        raise UnknownProcess(name)
+    return cast("type[ProcessSettings]", import_module(f"{_package(name)}.settings").Settings)
+
+
+def program(name: str) -> ProcessProgram:
+    """Import a process. Raises `UnknownProcess`."""
+    settings = settings_of(name)
+    return ProcessProgram(settings, cast("Main", import_module(f"{_package(name)}.main").main))
+
+
+def start(name: str) -> int:
+    """Run a process until it ends; return its exit code. Every fault of its configuration is one line."""
+    from diem.process import lifecycle, log  # noqa: PLC0415  # after `without_colours`: they import structlog
+
+    try:
+        chosen = program(name)
+        settings = chosen.settings.load()
+    except DiemError as error:
+        for line in str(error).splitlines():
+            log.fail(line)
+        return lifecycle.EXIT_CONFIGURATION
+    return lifecycle.run(settings, chosen.main)
+
+
+def _package(name: str) -> str:
+    # Parts of the axes of scaling are folders of their own; the services that they scale are below one.
+    return name if name in _TOP_LEVEL else f"services.{name}"
+
+
+if __name__ == "__main__":
+    without_colours()
+    sys.exit(start(sys.argv[1]))

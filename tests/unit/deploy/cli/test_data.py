@@ -1,0 +1,284 @@
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from deploy.cli import data as module
+from deploy.cli.data import (
+    MAX_FILE_BYTES,
+    ConnectionRejected,
+    UnusableFile,
+    client_of,
+    describe,
+    guess_form,
+    read_file,
+    watch,
+)
+from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges
+from diem.links.client import Event, PartitionedClient, UpdatesClient
+from diem.process.auth import SharedKey
+from tests.unit.deploy.clients.test_data_service import Server
+
+URL = ("--url", "http://h:1")
+BODY = b'{"endpoint":"/a/b","version":5}'
+
+
+@pytest.fixture
+def write_key(tmp_path: Path) -> str:
+    (tmp_path / ".diem").mkdir(0o700)
+    return SharedKey.create(tmp_path / ".diem" / "write.key").header
+
+
+def test_dataset_is_printed_as_json_and_read_as_everybody_may(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, content=BODY))
+    assert diem("get", "/a/b", *URL) == 0
+    assert capfdbinary.readouterr().out == BODY + b"\n"
+    (request,) = server.requests
+    assert (request.method, str(request.url)) == ("GET", "http://h:1/v1/data/a/b")
+    assert request.headers["Accept"] == "application/json"
+    assert "Authorization" not in request.headers
+
+
+def test_old_version_is_written_to_a_file_as_csv_with_an_api_key(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, content=b"time,value\n"))
+    key = SharedKey.create(tmp_path / "key")
+    assert diem("get", "/a", *URL, "--csv", "--version", "7", "-o", "a.csv", "--key-file", "key") == 0
+    assert (tmp_path / "a.csv").read_bytes() == b"time,value\n"
+    assert capsys.readouterr().out == ""
+    (request,) = server.requests
+    assert str(request.url) == "http://h:1/v1/data/a?version=7"
+    assert request.headers["Accept"] == "text/csv"
+    assert request.headers["Authorization"] == key.header
+
+
+def test_what_cannot_be_read_is_one_line_and_leaves_the_file_alone(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("before")
+    Server(monkeypatch, httpx.Response(404, json={"detail": "there is no endpoint /a"}))
+    assert diem("get", "/a", *URL, "-o", "a") == 1
+    assert (tmp_path / "a").read_text() == "before"
+    assert capsys.readouterr().err == "diem: /a was not read (404): there is no endpoint /a\n"
+
+
+def test_file_that_cannot_be_written_is_one_line(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Server(monkeypatch, httpx.Response(200, content=BODY))
+    assert diem("get", "/a", *URL, "-o", "none/a") == 2
+    assert capsys.readouterr().err == "diem: none/a: No such file or directory\n"
+
+
+def test_deletion_needs_no_question_with_yes_and_the_write_key(
+    diem: Callable[..., int], write_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"endpoint": "/a", "version": 6, "changed": True}))
+    assert diem("delete", "/a", *URL, "--yes") == 0
+    assert capsys.readouterr().out == "/a is gone as of version 6\n"
+    (request,) = server.requests
+    assert (request.method, str(request.url)) == ("DELETE", "http://h:1/v1/data/a")
+    assert request.headers["Authorization"] == write_key
+
+
+class Keyboard(io.StringIO):
+    """Standard input with a person at its other end."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 130)])
+@pytest.mark.usefixtures("write_key")
+def test_deletion_is_asked_for_at_a_terminal(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, code: int
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
+    monkeypatch.setattr(sys, "stdin", Keyboard(typed))
+    assert diem("delete", "/a", *URL) == code
+    err = capsys.readouterr().err
+    assert "Delete /a at http://h:1? [y/N]" in err
+    assert ("/a was not deleted" in err) == (code == 1)
+    assert len(server.requests) == (code == 0)
+
+
+@pytest.mark.usefixtures("write_key")
+def test_deletion_without_a_terminal_says_how_to_confirm_it(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert diem("delete", "/a", *URL) == 2
+    assert capsys.readouterr().err == "diem: there is no terminal to ask at: confirm the deletion with --yes\n"
+    assert not server.requests
+
+
+@pytest.mark.usefixtures("write_key")
+def test_deletion_that_is_refused_is_one_line(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Server(monkeypatch, httpx.Response(409, json={"detail": "the source market keeps /a"}))
+    assert diem("delete", "/a", *URL, "-y") == 1
+    assert capsys.readouterr().err == "diem: /a was not deleted (409): the source market keeps /a\n"
+
+
+class FakeService(DataService):
+    """A Data Service whose documents are given."""
+
+    __slots__ = ()
+    servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
+    more: Mapping[str, Any] = {}
+
+    async def json(self, path: str) -> dict[str, Any]:
+        if path == "/config.json":
+            return {"servers": self.servers, **self.more}
+        return {"endpoints": [{"endpoint": "/known"}]}
+
+
+class FakeClient:
+    """A client to whom the given events happen."""
+
+    events: Sequence[Event] = ()
+    subscribed: Sequence[str] = ()
+
+    def __init__(self, urls: Sequence[str], *, origin: str | None) -> None:
+        assert list(urls) == ["ws://h:1/ws"]
+        assert origin == "http://h:2"
+        self._left = list(self.events)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        pass
+
+    async def subscribe(self, known: Mapping[str, int | None]) -> None:
+        type(self).subscribed = list(known)
+        assert set(known.values()) == {None}
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop(0)
+
+
+UPDATE = Event("update", "/known", 1_700_000_000_123)
+CLOSED = Event("closed", code=4500, message="bad request")
+SERVICE = FakeService("http://h:2")
+
+
+async def watched(
+    monkeypatch: pytest.MonkeyPatch, events: Sequence[Event], *, as_json: bool = False
+) -> tuple[list[str], list[str]]:
+    monkeypatch.setattr(module, "UpdatesClient", FakeClient)
+    monkeypatch.setattr(FakeClient, "events", events)
+    said: list[str] = []
+    noted: list[str] = []
+    with pytest.raises(ConnectionRejected, match=r"closed the connection \(4500: bad request\)"):
+        await watch(SERVICE, ["/known", "/new"], said.append, noted.append, as_json=as_json)
+    return said, noted
+
+
+async def test_updates_are_printed_and_the_rest_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, noted = await watched(monkeypatch, [Event("open", message="ws://h:1/ws"), UPDATE, CLOSED])
+    assert [line.partition("  ")[2] for line in said] == ["/known  version 1700000000123  2023-11-14T22:13:20.123Z"]
+    assert noted[0] == "/new is not in the catalogue: watching it all the same"
+    assert noted[1].endswith("connected to ws://h:1/ws")
+    assert FakeClient.subscribed == ["/known", "/new"]
+
+
+async def test_failed_attempts_are_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, noted = await watched(monkeypatch, [Event("closed")] * 5 + [CLOSED])
+    assert sum(line.endswith("no connection") for line in noted) == 1
+
+
+async def test_json_has_every_event_as_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, _ = await watched(monkeypatch, [Event("status", live=False), UPDATE, CLOSED], as_json=True)
+    objects = [json.loads(line) for line in said]
+    assert [entry["event"] for entry in objects] == ["status", "update", "closed"]
+    assert objects[0]["live"] is False
+    assert objects[1]["version"] == 1_700_000_000_123
+    assert "gone" not in objects[1]
+
+
+async def test_that_nothing_has_changed_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, not_live = Event("status", live=True), Event("status", live=False)
+    _, noted = await watched(monkeypatch, [live, UPDATE, live, not_live, not_live, live, CLOSED])
+    told = [line.partition("  ")[2] for line in noted if "live" in line]
+    assert told == ["live", "not live: what you see may be old", "live"]
+
+
+@pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
+async def test_only_in_z_client_the_metadata_services_are_where_clients_ask(
+    monkeypatch: pytest.MonkeyPatch, mode: str, metadata: Sequence[str]
+) -> None:
+    entries = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
+    monkeypatch.setattr(FakeService, "more", {"mode": mode, "metadata": entries})
+    edges = await SERVICE.edges()
+    assert edges == Edges(["ws://h:1/ws"], list(metadata))
+    assert type(client_of(edges, SERVICE.origin)) is (PartitionedClient if metadata else UpdatesClient)
+
+
+async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeService, "servers", ())
+    with pytest.raises(DataServiceUnavailable, match="names no WebSocket server"):
+        await watch(SERVICE, ["/known"], print, print)
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (Event("subscribed", "/a", None), "/a  subscribed, nothing there yet"),
+        (Event("subscribed", "/a", 5), "/a  subscribed, version 5 is there"),
+        (Event("update", "/a", 5, gone=True), "/a  gone 5  1970-01-01T00:00:00.005Z"),
+        (Event("status", live=False), "not live: what you see may be old"),
+        (Event("status", live=True), "live"),
+        (Event("status", "/a", live=False), "/a  not live: what you see may be old"),
+        (Event("resync", "/a"), "/a  resync: fetch it again"),
+        (Event("rejected", "/a", message="forbidden: no"), "/a  rejected: forbidden: no"),
+        (Event("error", message="rate: slow down"), "server  error: rate: slow down"),
+        (Event("closed", code=1012, message="retry=500"), "connection closed (1012): retry=500"),
+    ],
+)
+def test_every_event_is_described(event: Event, text: str) -> None:
+    assert describe(event) == text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "form"),
+    [
+        ("a.csv", b"{", "csv"),
+        ("a.JSON", b"", "json"),
+        ("-", b' {"unit"', "json"),
+        ("-", b"time,value", "csv"),
+        ("a.txt", b"", "csv"),
+    ],
+)
+def test_form_is_known_by_name_or_content(file: str, content: bytes, form: str) -> None:
+    assert guess_form(file, content) == form
+
+
+def test_content_comes_from_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    assert read_file(str(tmp_path / "a")) == b"x"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y")))
+    assert read_file("-") == b"y"
+
+
+def test_unusable_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match="No such file"):
+        read_file(str(tmp_path / "none"))
+    (tmp_path / "big").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(UnusableFile, match="larger than"):
+        read_file(str(tmp_path / "big"))

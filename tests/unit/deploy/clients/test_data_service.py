@@ -1,0 +1,167 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.clients.data_service import (
+    KEYS_PATH,
+    BadUrl,
+    DataService,
+    DataServiceUnavailable,
+    RequestRefused,
+    ServiceRefused,
+    Upload,
+    data_service,
+    key_service,
+)
+from deploy.system.state_dir import NotUp, StateDir
+from diem.process.auth import SharedKey
+
+KEY = SharedKey("0123456789abcdef")
+CSV = Upload(b"time,value\n", "csv", {"unit": "MW"})
+
+
+class Server:
+    """Answers every request of the commands with one reply, and keeps the requests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, reply: httpx.Response | Exception) -> None:
+        self.requests: list[httpx.Request] = []
+        self._reply = reply
+        real = httpx.AsyncClient
+        transport = httpx.MockTransport(self._answer)
+        monkeypatch.setattr("httpx.AsyncClient", lambda **options: real(transport=transport, **options))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if isinstance(self._reply, Exception):
+            raise self._reply
+        return self._reply
+
+
+async def test_file_is_sent_with_key_type_and_declared_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"endpoint": "/a/b", "version": 5, "changed": True}))
+    answer = await DataService("http://h:1").put(KEY, "/a/b", CSV)
+    assert answer["version"] == 5
+    (request,) = server.requests
+    assert (request.method, str(request.url)) == ("PUT", "http://h:1/v1/data/a/b?unit=MW")
+    assert request.headers["Content-Type"] == "text/csv"
+    assert request.headers["Authorization"] == KEY.header
+    assert request.content == b"time,value\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (httpx.Response(422, json={"detail": "value is not a number", "line": 3}), "value is not a number (line 3)"),
+        (httpx.Response(422, json={"detail": "line 3: not\na number", "line": 3}), "line 3: not a number"),
+        (httpx.Response(401, json={"title": "Unauthorized"}), "Unauthorized"),
+        (httpx.Response(500, text="<html>"), "Internal Server Error"),
+        (httpx.Response(503, json=[]), "Service Unavailable"),
+    ],
+)
+async def test_refusal_is_one_line_with_what_the_problem_document_says(
+    monkeypatch: pytest.MonkeyPatch, reply: httpx.Response, said: str
+) -> None:
+    Server(monkeypatch, reply)
+    with pytest.raises(RequestRefused) as caught:
+        await DataService("http://h:1").put(KEY, "/a", CSV)
+    assert str(caught.value) == f"/a was not stored ({reply.status_code}): {said}"
+
+
+async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    Server(monkeypatch, httpx.ConnectError("All connection attempts failed"))
+    with pytest.raises(DataServiceUnavailable, match="at http://h:1 does not answer: All connection"):
+        await DataService("http://h:1").put(KEY, "/a", CSV)
+
+
+async def test_websocket_servers_are_those_that_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
+    Server(monkeypatch, httpx.Response(200, json={"servers": servers}))
+    assert await DataService("http://h:1").websocket_urls() == ["ws://h:8101/ws", "wss://edge.example/ws"]
+    assert (await DataService("https://[::1]:1").websocket_urls())[0] == "wss://[::1]:8101/ws"
+
+
+@pytest.mark.parametrize("reply", [httpx.Response(404), httpx.Response(200, text="x"), httpx.Response(200, json=[])])
+async def test_answer_that_is_no_data_services_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, reply: httpx.Response
+) -> None:
+    Server(monkeypatch, reply)
+    with pytest.raises(DataServiceUnavailable, match=r"GET /config.json gives"):
+        await DataService("http://h:1").websocket_urls()
+
+
+def test_data_service_is_the_one_that_is_up_or_the_named_one(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    with pytest.raises(NotUp):
+        data_service(state, None)
+    state.write_processes({"urls": {"page": "http://127.0.0.1:8080/"}})
+    assert data_service(state, None).base == "http://127.0.0.1:8080"
+    assert data_service(state, "https://h.example/").base == "https://h.example"
+
+
+@pytest.mark.parametrize("url", ["h:1", "ftp://h", "http://", "http://h/v1"])
+def test_bad_url_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(BadUrl, match="--url is"):
+        data_service(StateDir(tmp_path), url)
+
+
+SHARED = SharedKey("a-shared-key-of-the-tests")
+PROCESSES = {
+    "processes": [
+        {"process": "websocket", "urls": {"internal": "http://127.0.0.1:9101"}},
+        {"process": "data", "urls": {"internal": "http://127.0.0.1:9080"}},
+    ]
+}
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
+    """What a service that does not answer was asked."""
+    requests: list[tuple[str, str, dict[str, Any]]] = []
+
+    async def request(service: DataService, method: str, path: str, **options: Any) -> None:
+        requests.append((method, service.base + path, options))
+        raise DataServiceUnavailable(service.base, "refused")
+
+    monkeypatch.setattr(DataService, "request", request)
+    return requests
+
+
+async def test_keys_are_those_of_what_is_up_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    requests = asked(monkeypatch)
+    (tmp_path / "processes.json").write_text(json.dumps(PROCESSES))
+    with pytest.raises(DataServiceUnavailable):
+        await key_service(StateDir(tmp_path), None, SHARED).create("a", "free")
+    with pytest.raises(DataServiceUnavailable):
+        await key_service(StateDir(tmp_path), "http://10.0.0.1:9080/", SHARED).revoke("abcd1234")
+    headers = {"Authorization": SHARED.header}
+    assert requests == [
+        ("POST", "http://127.0.0.1:9080/v1/keys", {"headers": headers, "json": {"name": "a", "plan": "free"}}),
+        ("DELETE", "http://10.0.0.1:9080/v1/keys/abcd1234", {"headers": headers}),
+    ]
+
+
+async def test_nothing_is_asked_for_what_cannot_be_an_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    requests = asked(monkeypatch)
+    for text in ("", "../x", "a b", "é"):
+        with pytest.raises(ServiceRefused):
+            await key_service(StateDir(tmp_path), "http://10.0.0.1:9080", SHARED).revoke(text)
+    assert requests == []
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9080", "ftp://a", "http://", "http://a/v1/keys"])
+def test_what_is_no_base_url_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(BadUrl, match="--data is"):
+        key_service(StateDir(tmp_path), url, SHARED)
+
+
+def test_nothing_up_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotUp):
+        key_service(StateDir(tmp_path), None, SHARED)
+
+
+def test_the_path_is_the_one_that_the_service_has() -> None:
+    from services.data.api.keys import PREFIX  # noqa: PLC0415  # for this comparison alone
+
+    assert KEYS_PATH == PREFIX

@@ -1,0 +1,219 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import cli
+from deploy.kafka import brokers, jars, java, program
+from deploy.kafka.jars import JarsUnavailable
+from deploy.kafka.java import NoJava
+from deploy.kafka.program import KafkaProgram
+from deploy.nginx import program as nginx
+from deploy.system import launch
+from deploy.system.launch import PreparationFailed, child_environment, command, guarded
+from deploy.system.state_dir import StateDir
+from deploy.topology import KafkaTopology, Mode, Options, Ports, sizes_of, slots
+
+ROOT = str(Path(launch.__file__).resolve().parents[2])
+
+
+def test_children_find_our_packages_from_anywhere(tmp_path: Path) -> None:
+    env = child_environment({"PATH": os.defpath})
+    done = subprocess.run([*command(), "--version"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("diem ")
+
+
+def test_children_keep_the_paths_of_the_environment() -> None:
+    env = child_environment({"PYTHONPATH": os.pathsep.join(["/a", ROOT, "/b"])})
+    assert env["PYTHONPATH"].split(os.pathsep) == [ROOT, "/a", "/b"]
+
+
+def test_installed_packages_are_not_put_before_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site.getsitepackages", lambda: [ROOT])
+    assert child_environment({"A": "b"}) == {"A": "b"}
+
+
+def test_children_are_not_told_of_kafka_by_the_environment() -> None:
+    env = child_environment({"DIEM_KAFKA_BOOTSTRAP_SERVERS": "h:1", "DIEM_LOG_LEVEL": "info"})
+    assert "DIEM_KAFKA_BOOTSTRAP_SERVERS" not in env
+    assert env["DIEM_LOG_LEVEL"] == "info"
+
+
+def test_programs_that_are_not_ours_are_run_by_the_guard(tmp_path: Path) -> None:
+    done = subprocess.run(
+        guarded(("/bin/echo", "hello")), cwd=tmp_path, env=child_environment({}), capture_output=True, check=True
+    )
+    assert done.stdout == b"hello\n"
+
+
+@pytest.mark.parametrize("process", ["websocket", "broadcast"])
+def test_start_of_an_edge_process_imports_no_command_line_store_or_web_framework(process: str) -> None:
+    heavy = {"typer", "click", "httpx", "starlette", "uvicorn", "sqlalchemy", "alembic", "aiosqlite"}
+    program = (
+        "import sys; from diem.process.program import program; "
+        f"program({process!r}); print(*sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+Starts = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Starts:
+    """Call `diem up`, which must fail before it starts anything."""
+    for name in [name for name in os.environ if name.startswith("DIEM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["diem", "up", "--free-ports", *arguments])
+        monkeypatch.setattr("deploy.cli.up.Up", None)
+        with pytest.raises(SystemExit) as caught:
+            cli.app()
+        captured = capsys.readouterr()
+        assert captured.err.count("\n") == 1
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, captured.err
+
+    return call
+
+
+def found_nginx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nginx, "find", lambda: "/sbin/nginx")
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def raise_it(*_arguments: object) -> Any:
+        raise error
+
+    return raise_it
+
+
+def chosen(options: Options) -> Mapping[str, Ports]:
+    return {slot.name: Ports(slot.public, slot.internal) for slot in slots(options.mode, sizes_of(options))}
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.behind_nginx])
+def test_missing_nginx_ends_up_with_one_line_and_touches_nothing(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nginx, "PLACES", ())
+    code, said = starts("--mode", mode)
+    assert (code, "diem: nginx is not installed" in said) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_java_ends_up_with_one_line_and_touches_nothing(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(java, "find", raising(NoJava()))
+    code, said = starts("--mode", "x")
+    assert (code, "diem: the local Kafka needs Java 17" in said) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jars_that_cannot_be_had_end_up_with_one_line(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(java, "find", lambda: Path("/java"))
+    monkeypatch.setattr(jars, "prepare", raising(JarsUnavailable("no network", "the local Kafka")))
+    code, said = starts("--mode", "x")
+    assert (code, "diem: the jars of the local Kafka are not available: no network" in said) == (2, True)
+
+
+def test_state_directory_that_is_in_use_is_left_alone(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found_nginx(monkeypatch)
+    with StateDir(tmp_path / ".diem").held():
+        code, said = starts("--mode", "x-broadcast")
+    assert (code, "diem is already up" in said) == (1, True)
+    assert not (tmp_path / ".diem" / "nginx").exists()
+
+
+def test_mode_single_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nginx, "find", raising(AssertionError()))
+    options = Options(Mode.SINGLE, tmp_path)
+    launch.check(options)
+    assert launch.prepare(options, chosen(options), lambda _done, _total: None).others == {}
+
+
+def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(java, "find", raising(NoJava()))
+    options = Options(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
+    launch.check(options)
+    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+
+
+def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_end_with_us(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
+    options = Options(Mode.X, tmp_path, clients_per_address=200, kafka=KafkaTopology(brokers=3))
+    others = launch.prepare(options, chosen(options), lambda _done, _total: None).others
+    assert list(others) == ["nginx", "kafka-1", "kafka-2", "kafka-3"]
+    for name, argv in others.items():
+        assert argv[:3] == (sys.executable, "-m", "deploy.system.pdeathsig")
+        assert argv[3] == ("/sbin/nginx" if name == "nginx" else "/java")
+    written = (tmp_path / "nginx" / "nginx.conf").read_text()
+    assert all(f"server 127.0.0.1:{8100 + n} " in written for n in range(1, 9))
+    assert "listen 127.0.0.1:8000;" in written
+    assert "limit_conn clients 200;" in written
+    assert "rate=200r/s" in written
+    properties = (tmp_path / "kafka" / "kafka-3" / "server.properties").read_text()
+    assert "PLAINTEXT://127.0.0.1:9094,CONTROLLER://127.0.0.1:9098" in properties
+
+
+def test_nginx_stands_before_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found_nginx(monkeypatch)
+    options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaTopology(bootstrap_servers="h:1"))
+    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+    written = (tmp_path / "nginx" / "nginx.conf").read_text()
+    assert [f"server 127.0.0.1:{8600 + n} " in written for n in range(1, 5)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("mode", [Mode.Z_CLIENT, Mode.Z_PROXY, Mode.Z_COMPOSITE])
+def test_other_partitioned_modes_need_brokers_and_no_nginx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+) -> None:
+    monkeypatch.setattr(nginx, "find", raising(AssertionError()))
+    monkeypatch.setattr(java, "find", lambda: Path("/java"))
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
+    options = Options(mode, tmp_path, 2)
+    launch.check(options)
+    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
+
+
+def test_kafka_data_of_another_number_of_brokers_are_kept_and_said(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(java, "find", lambda: Path("/java"))
+    monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (), None))
+    brokers.write(brokers.plans(tmp_path / ".diem" / "kafka", [(1, 2)]))
+    code, said = starts("--mode", "x", "--brokers", "3")
+    assert (code, "is of one broker, not of 3 brokers" in said) == (2, True)
+
+
+def test_missing_client_of_kafka_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setitem(sys.modules, "aiokafka", None)
+    with pytest.raises(
+        PreparationFailed, match=r"^aiokafka is not installed, and mode x needs it: pip install aiokafka$"
+    ):
+        launch.check(Options(Mode.X, tmp_path))
+
+
+def test_missing_renderer_of_the_configuration_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "nginx.config.api", None)
+    with pytest.raises(nginx.NoNginx, match=r"^nginx-config-builder is not installed"):
+        launch.check(Options(Mode.X_BROADCAST, tmp_path))

@@ -17,8 +17,8 @@ from diem.kafka.metadata import describe
 from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
 
-CONNECT_WITHIN_S: Final = 8.0
-ANSWER_WITHIN_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 8.0
+ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class CheckInput(NamedTuple):
@@ -36,13 +36,13 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         KafkaUnavailable: no broker answers.
         ConfigurationError: the options cannot be used.
     """
-    async with connected(options, within=CONNECT_WITHIN_S) as client:
+    async with connected(options, within=CONNECT_TIMEOUT_S) as client:
         cluster = await describe(client)
-        updates, *beside = options.names.topics
-        numbers, known = sorted(cluster.brokers), (updates, *beside, *INTERNAL)
-        brokers = await asyncio.gather(*(_of_broker(client, number) for number in numbers))
+        updates, *side_topics = options.names.topics
+        numbers, known = sorted(cluster.brokers), (updates, *side_topics, *INTERNAL)
+        brokers = await asyncio.gather(*(_broker_settings(client, number) for number in numbers))
         answered = [number for number, settings in zip(numbers, brokers, strict=True) if settings is not None]
-        topics = await _of_topics(client, [name for name in known if name in cluster.topics], answered)
+        topics = await _topic_settings(client, [name for name in known if name in cluster.topics], answered)
     return Facts(
         bootstrap_servers=options.bootstrap_servers,
         security_protocol=options.security_protocol,
@@ -57,31 +57,31 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         silent=frozenset(numbers) - frozenset(answered),
         tolerate=plans.tolerate,
         planned=plans.planned,
-        beside=tuple(beside),
+        side_topics=tuple(side_topics),
     )
 
 
-async def _of_broker(client: AIOKafkaClient, number: int) -> Settings | None:
+async def _broker_settings(client: AIOKafkaClient, number: int) -> Settings | None:
     """Return a broker's settings, empty when it does not show them; None when it does not answer."""
-    answer = await _described(client, number, [(ConfigResourceType.BROKER, str(number), None)])
+    answer = await _describe_configs(client, number, [(ConfigResourceType.BROKER, str(number), None)])
     return None if answer is None else answer.get(str(number), {})
 
 
-async def _of_topics(client: AIOKafkaClient, names: Iterable[str], brokers: Iterable[int]) -> dict[str, Settings]:
+async def _topic_settings(client: AIOKafkaClient, names: Iterable[str], brokers: Iterable[int]) -> dict[str, Settings]:
     resources = [(ConfigResourceType.TOPIC, name, None) for name in names]
     for number in brokers if resources else ():
-        answer = await _described(client, number, resources)
+        answer = await _describe_configs(client, number, resources)
         if answer is not None:
             return answer
     return {}
 
 
-async def _described(
+async def _describe_configs(
     client: AIOKafkaClient, number: int, resources: list[tuple[ConfigResourceType, str, None]]
 ) -> dict[str, Settings] | None:
     # Not through the admin client: one broker that hangs would take the answers of all others with it.
     try:
-        async with asyncio.timeout(ANSWER_WITHIN_S):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await client.send(number, DescribeConfigsRequest(resources))
     except (KafkaError, OSError, TimeoutError):
         return None

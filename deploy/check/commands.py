@@ -39,8 +39,7 @@ def check(
     _need_client()
     from deploy.check import report  # noqa: PLC0415  # see above
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
-    from deploy.check.rule import Severity, audit  # noqa: PLC0415
-    from deploy.check.rules import TABLE  # noqa: PLC0415
+    from deploy.check.facts import Severity  # noqa: PLC0415
 
     cluster, sizes = found(StateDir(state_dir), kafka), _sizes(planned)
     worst = Severity.OK
@@ -48,13 +47,13 @@ def check(
     async def judge() -> None:
         nonlocal worst
         facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started))
-        findings = audit(facts, TABLE)
-        worst = report.verdict(findings)
+        findings = report.audit(facts)
+        worst = report.worst(findings)
         if as_json:
             typer.echo(json.dumps(report.as_json(facts, findings)))
             return
         console = plain_console()
-        for part in report.rendered(facts, findings, console.width):
+        for part in report.render(facts, findings, console.width):
             console.print(part)
 
     code = _quietly(judge)
@@ -78,10 +77,14 @@ def topics(
     _need_client()
     state = StateDir(state_dir)
     if printing:
-        from deploy.check.lines import acl_lines, principals, topic_lines, traffic_lines  # noqa: PLC0415
+        from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines  # noqa: PLC0415
 
         options = _where_known(state, kafka)
-        for line in (*topic_lines(options), *traffic_lines(options), *acl_lines(options, principals(principal or []))):
+        for line in (
+            *topic_lines(options),
+            *traffic_lines(options),
+            *acl_lines(options, parse_principals(principal or [])),
+        ):
             typer.echo(line)
         return lifecycle.EXIT_OK
     cluster = found(state, kafka)

@@ -1,7 +1,8 @@
-"""Input of the rules: a cluster, its settings and ours, as plain values collected at one moment."""
+"""Facts of a cluster at one moment, as plain values; the rules that judge them, and their judgements."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from diem.kafka.metadata import Cluster, Topic
@@ -28,10 +29,9 @@ class Facts:
     """Everything that is judged.
 
     `topics` and `brokers` hold settings in force, by topic and broker id; what may not be read is not in them.
-    `beside` are the topics of hot updates and of the partition map, in whose number of partitions nobody has a choice.
-    `wanted` is the updates topic's configuration as this system would make it, `started` the ids of the brokers that a
-    `diem up` runs, empty for a cluster of somebody else, `silent` those that are listed and do not answer. `tolerate`
-    is the thesis' N.
+    `side_topics` are the topics of hot updates and of the partition map, which have one partition each. `wanted` is the
+    updates topic's configuration as this system would make it, `started` the ids of the brokers that a `diem up` runs,
+    empty for a cluster of somebody else, `silent` those that are listed and do not answer. `tolerate` is the thesis' N.
     """
 
     bootstrap_servers: str
@@ -47,7 +47,7 @@ class Facts:
     silent: frozenset[int] = frozenset()
     tolerate: int = 1
     planned: tuple[int, ...] = (1, 2, 3, 4, 6, 12)
-    beside: tuple[str, ...] = ()
+    side_topics: tuple[str, ...] = ()
 
     @property
     def topic(self) -> Topic:
@@ -76,7 +76,7 @@ class Facts:
     @property
     def ours(self) -> list[str]:
         """Our topics that are there."""
-        return [name for name in (self.updates, *self.beside) if name in self.cluster.topics]
+        return [name for name in (self.updates, *self.side_topics) if name in self.cluster.topics]
 
     @property
     def needed_replicas(self) -> int:
@@ -97,3 +97,56 @@ def replicas_of(topic: Topic) -> int:
 def amount(number: int, noun: str) -> str:
     """Return `1 broker` or `3 brokers`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+class Severity(StrEnum):
+    """How bad it is; the order is that of the report. Any fault makes `diem check` fail."""
+
+    FAULT = "fault"
+    WARNING = "warning"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a rule says: what is there, and what to change, in words and as `commands` for a shell."""
+
+    verdict: Severity
+    found: str
+    change: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One guideline. `judge` is pure; it returns None where there is nothing to judge."""
+
+    name: str
+    protects: str
+    source: str
+    """Where it is explained: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
+    judge: Callable[[Facts], Judgement | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A judgement with the rule that made it; `group` is the heading that the rule stands under."""
+
+    group: str
+    rule: Rule
+    judgement: Judgement
+
+
+def ok(found: str) -> Judgement:
+    """Nothing to change."""
+    return Judgement(Severity.OK, found)
+
+
+def warning(found: str, change: str, *commands: str) -> Judgement:
+    """Something that works and could be better, or that cannot be seen."""
+    return Judgement(Severity.WARNING, found, change, commands)
+
+
+def fault(found: str, change: str, *commands: str) -> Judgement:
+    """Something that breaks a promise, now or when something fails."""
+    return Judgement(Severity.FAULT, found, change, commands)

@@ -1,4 +1,4 @@
-"""Output of findings: faults first and in full on the terminal, everything in JSON."""
+"""The audit: judge the facts by every rule, and render the findings as text (faults first, in full) or as JSON."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from deploy.check.facts import Facts, amount
-from deploy.check.rule import Finding, Severity
+from deploy.check import rules_clients, rules_cluster, rules_topics
+from deploy.check.facts import Facts, Finding, Judgement, NotVisible, Rule, Severity, TopicMissing, amount, warning
+
+TABLE: Final = (
+    ("Now", rules_cluster.CURRENT_STATE),
+    ("Message safety", rules_cluster.MESSAGE_SAFETY),
+    ("Log", (*rules_topics.LOG, *rules_topics.SIDE_TOPICS)),
+    ("Partitions", rules_topics.PARTITIONS),
+    ("Clients", rules_clients.CLIENTS),
+    ("Security", rules_clients.SECURITY),
+)
+"""All rules, in the order of the report."""
 
 _STYLES: Final = {Severity.FAULT: "bold red", Severity.WARNING: "yellow", Severity.OK: "green"}
 _INDENT: Final = 4
@@ -20,7 +30,30 @@ _NAME: Final = 21
 """Columns of the longest rule's name and a gap."""
 
 
-def verdict(findings: Sequence[Finding]) -> Severity:
+def audit(facts: Facts) -> list[Finding]:
+    """Judge the facts by every rule, in the table's order."""
+    findings = []
+    for group, rules in TABLE:
+        for rule in rules:
+            judgement = _judge(rule, facts)
+            if judgement is not None:
+                findings.append(Finding(group, rule, judgement))
+    return findings
+
+
+def _judge(rule: Rule, facts: Facts) -> Judgement | None:
+    try:
+        return rule.judge(facts)
+    except TopicMissing:
+        return None  # that the topic is missing is a finding of its own
+    except NotVisible as hidden:
+        return warning(
+            f"the cluster does not show {hidden}",
+            "give this user the rights that `diem topics --print` lists for check",
+        )
+
+
+def worst(findings: Sequence[Finding]) -> Severity:
     """Return the worst verdict."""
     return next((each for each in Severity if any(f.judgement.verdict is each for f in findings)), Severity.OK)
 
@@ -33,7 +66,7 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
         "topic": facts.updates,
         "tolerate": facts.tolerate,
         "planned": list(facts.planned),
-        "verdict": verdict(findings),
+        "verdict": worst(findings),
         "findings": [
             {
                 "group": finding.group,
@@ -50,7 +83,7 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def rendered(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
+def render(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
     """Yield what a console of `width` columns prints: faults and warnings in full, the rest in a line each."""
     lost = "no lost broker" if facts.tolerate == 0 else amount(facts.tolerate, "lost broker")
     yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, judged for {lost}")
@@ -63,29 +96,33 @@ def rendered(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[
         for group, members in groupby(chosen, key=lambda finding: finding.group):
             yield Text(f"  {group}", style="bold")
             for finding in members:
-                yield from _row(finding) if each is Severity.OK else _in_full(finding, width)
+                yield from _render_row(finding) if each is Severity.OK else _render_in_full(finding, width)
 
 
 def _heading(each: Severity, number: int) -> str:
     return f"{number} in order" if each is Severity.OK else amount(number, str(each))
 
 
-def _row(finding: Finding) -> Iterator[RenderableType]:
-    yield _pair(Text(finding.rule.name), Text(finding.judgement.found))
+def _render_row(finding: Finding) -> Iterator[RenderableType]:
+    yield _two_columns(Text(finding.rule.name), Text(finding.judgement.found))
 
 
-def _in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
+def _render_in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
     judgement = finding.judgement
-    yield _pair(Text(finding.rule.name, style=_STYLES[judgement.verdict]), Text(judgement.found))
-    yield _pair(Text("  protects", style="dim"), Text(f"{finding.rule.protects} ({finding.rule.source})", style="dim"))
+    yield _two_columns(Text(finding.rule.name, style=_STYLES[judgement.verdict]), Text(judgement.found))
+    yield _two_columns(
+        Text("  protects", style="dim"), Text(f"{finding.rule.protects} ({finding.rule.source})", style="dim")
+    )
     if judgement.change:
-        yield _pair(Text("  change", style="dim"), Text(judgement.change))
+        yield _two_columns(Text("  change", style="dim"), Text(judgement.change))
     for command in judgement.commands:
         # A text of its own, not a cell: a cell is padded, and a space behind a `\` ends a shell's line.
-        yield Text(indent(wrapped(command, width - 2 * _INDENT), 2 * _INDENT * " "), no_wrap=True, overflow="ignore")
+        yield Text(
+            indent(wrap_command(command, width - 2 * _INDENT), 2 * _INDENT * " "), no_wrap=True, overflow="ignore"
+        )
 
 
-def _pair(left: Text, right: Text) -> RenderableType:
+def _two_columns(left: Text, right: Text) -> RenderableType:
     table = Table.grid(padding=(0, 0))
     table.add_column(width=_NAME)
     table.add_column(overflow="fold")
@@ -93,7 +130,7 @@ def _pair(left: Text, right: Text) -> RenderableType:
     return Padding(table, (0, 0, 0, _INDENT), expand=False)
 
 
-def wrapped(command: str, width: int) -> str:
+def wrap_command(command: str, width: int) -> str:
     r"""Break a line for a shell at its words, all but the last with a `\` at the end: it can be copied as it is."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):

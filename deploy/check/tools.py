@@ -1,41 +1,45 @@
-"""The lines of Kafka's own tools that change what a rule found."""
+"""Command lines of Kafka's own tools: changes that a rule suggests, and the output of ``diem topics --print``."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from deploy.check.facts import Facts
+from deploy.check.facts import INTERNAL, Facts
+from diem.kafka.config import KafkaOptions
+from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
+from diem.process.faults import ConfigurationError
 
 CLIENT_FILE: Final = "client.properties"
 """What the printed lines call the file with the security settings of Kafka's tools."""
 _OTHER_OPTION: Final = {"kafka-leader-election.sh": "--admin.config"}
 
 
-def tool(bootstrap_servers: str, security_protocol: str, name: str, *arguments: str) -> str:
+def tool_line(bootstrap_servers: str, security_protocol: str, name: str, *arguments: str) -> str:
     """Return a line for a shell: a tool of Kafka's, connected like us."""
     option = _OTHER_OPTION.get(name, "--command-config")
     secured = () if security_protocol == "PLAINTEXT" else (option, CLIENT_FILE)
     return shlex.join((name, "--bootstrap-server", bootstrap_servers, *secured, *arguments))
 
 
-def of_cluster(facts: Facts, name: str, *arguments: str) -> str:
+def cluster_line(facts: Facts, name: str, *arguments: str) -> str:
     """Return a line for the cluster of the facts."""
-    return tool(facts.bootstrap_servers, facts.security_protocol, name, *arguments)
+    return tool_line(facts.bootstrap_servers, facts.security_protocol, name, *arguments)
 
 
-def set_topic(facts: Facts, topic: str, settings: Mapping[str, str]) -> str:
+def set_topic_line(facts: Facts, topic: str, settings: Mapping[str, str]) -> str:
     """Return the line that changes settings of a topic."""
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    return of_cluster(facts, "kafka-configs.sh", "--alter", *entity, "--add-config", joined(settings))
+    return cluster_line(facts, "kafka-configs.sh", "--alter", *entity, "--add-config", _join_settings(settings))
 
 
-def set_all_brokers(facts: Facts, settings: Mapping[str, str]) -> str:
+def set_brokers_line(facts: Facts, settings: Mapping[str, str]) -> str:
     """Return the line that changes the brokers' default of settings that may change while they run."""
     entity = ("--entity-type", "brokers", "--entity-default")
-    return of_cluster(facts, "kafka-configs.sh", "--alter", *entity, "--add-config", joined(settings))
+    return cluster_line(facts, "kafka-configs.sh", "--alter", *entity, "--add-config", _join_settings(settings))
 
 
-def remake(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, ...]]:
+def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, ...]]:
     """Return how our topics are made anew, in words and as lines; on so many brokers if they are ours to start.
 
     No update is lost: the publisher sees that they are other topics and sends the store's updates again, and every
@@ -45,12 +49,12 @@ def remake(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, .
     if facts.started:
         words = "stop `diem up`, remove `kafka` in its state directory and start it so; the store has every update"
         return words, (shlex.join(("diem", "up", "--mode", "x", "--brokers", str(brokers), *options)),)
-    away = (of_cluster(facts, "kafka-topics.sh", "--delete", "--topic", name) for name in facts.ours)
+    away = (cluster_line(facts, "kafka-topics.sh", "--delete", "--topic", name) for name in facts.ours)
     words = "stop the Data Service, make the topics anew and start it; the store has every update"
-    return words, (*away, make_topics(facts, *options))
+    return words, (*away, create_topics_line(facts, *options))
 
 
-def make_topics(facts: Facts, *options: str) -> str:
+def create_topics_line(facts: Facts, *options: str) -> str:
     """Return the line of ours that makes the topics; security options come from the environment."""
     prefix = facts.updates.removesuffix("updates")
     where = () if facts.started else ("--bootstrap-servers", facts.bootstrap_servers)
@@ -58,6 +62,107 @@ def make_topics(facts: Facts, *options: str) -> str:
     return shlex.join(("diem", "topics", *where, *named, *options))
 
 
-def joined(settings: Mapping[str, str]) -> str:
+def _join_settings(settings: Mapping[str, str]) -> str:
     """Return settings as the tools take them; a value with commas stands in brackets."""
     return ",".join(f"{key}=[{value}]" if "," in value else f"{key}={value}" for key, value in settings.items())
+
+
+PRINCIPALS: Final[Mapping[str, str]] = {
+    "data": "User:diem-data",
+    "bridge": "User:diem-bridge",
+    "metadata": "User:diem-metadata",
+    "edge": "User:diem-edge",
+    "pipeline": "User:diem-pipeline",
+    "check": "User:diem-check",
+}
+"""Who does what, by role; the names are free."""
+
+
+@dataclass(eq=False)
+class UnknownRole(ConfigurationError):
+    """A principal is given for a role that there is not."""
+
+    text: str
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {self.text!r}"
+
+
+def parse_principals(given: list[str]) -> dict[str, str]:
+    """Return the principal of every role from texts such as `data=User:alice`; a name alone is a user's.
+
+    Raises:
+        UnknownRole: a text is not of this form.
+    """
+    chosen = dict(PRINCIPALS)
+    for text in given:
+        role, _, name = text.partition("=")
+        if role not in PRINCIPALS or not name:
+            raise UnknownRole(text)
+        chosen[role] = name if ":" in name else f"User:{name}"
+    return chosen
+
+
+def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
+    """Return the `kafka-topics.sh` lines that make the topics as this system would on so many brokers."""
+    return [_topic_line(options, spec) for spec in specs(options, brokers)]
+
+
+def traffic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
+    """Return the line that makes the topic of recorded traffic, with a comment on who needs it."""
+    need = "# Only where traffic is recorded in Kafka; change what you like, retention.ms for one."
+    return [need, _topic_line(options, traffic_spec(options, brokers))]
+
+
+def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
+    sizes = ("--partitions", str(spec.partitions), "--replication-factor", str(spec.replication))
+    configs = [word for key, value in spec.config.items() for word in ("--config", f"{key}={value}")]
+    return _line(options, "kafka-topics.sh", "--create", "--topic", spec.name, *sizes, *configs)
+
+
+def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
+    """Yield the `kafka-acls.sh` lines that allow every role what it does, and no more; comments say for what.
+
+    `Read` and `Write` include `Describe`; it is written out because that is what a reader of the rules looks for.
+    """
+    names, prefix = options.names, options.topic_prefix
+    groups = ("--resource-pattern-type", "prefixed", "--group")
+    yield "# The Data Service writes updates, and looks at the topics' settings before it does."
+    for topic in names.log:
+        yield _allow(options, who["data"], ("Write", "Describe", "DescribeConfigs"), "--topic", topic)
+    yield "# It makes the first partition map, in one transaction, and follows those that come after."
+    map_ = ("--topic", names.partition_map)
+    yield _allow(options, who["data"], ("Read", "Write", "Describe", "DescribeConfigs"), *map_)
+    yield _allow(options, who["data"], ("Write", "Describe"), "--transactional-id", names.map_writer)
+    yield "# Only for brokers older than 3.0, which ask for it from an idempotent producer:"
+    yield f"# {_allow(options, who['data'], ('IdempotentWrite',), '--cluster')}"
+    yield "# Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones."
+    for topic in names.topics:
+        yield _allow(options, who["bridge"], ("Read", "Describe"), "--topic", topic)
+    for axis in ("x-", "z-"):
+        yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, prefix + axis)
+    yield "# Only for partitioned modes: the metadata service reads the map, and looks who has which partition."
+    yield "# To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter)."
+    yield _allow(options, who["metadata"], ("Describe", "Alter"), "--topic", names.updates)
+    yield _allow(options, who["metadata"], ("Read", "Write", "Describe"), *map_)
+    yield _allow(options, who["metadata"], ("Write", "Describe"), "--transactional-id", names.map_writer)
+    yield _allow(options, who["metadata"], ("Describe",), *groups, f"{prefix}z-")
+    yield "# Where traffic is recorded in Kafka: `diem pipeline` reads what servers, proxies and Data Service write."
+    for role in ("edge", "data"):
+        yield _allow(options, who[role], ("Write", "Describe"), "--topic", names.traffic)
+    yield _allow(options, who["pipeline"], ("Read", "Describe"), "--topic", names.traffic)
+    yield _allow(options, who["pipeline"], ("Read", "Describe"), *groups, names.pipeline)
+    yield "# `diem check` looks at settings."
+    for topic in (*names.topics, *INTERNAL):
+        yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--topic", topic)
+    yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--cluster")
+
+
+def _allow(options: KafkaOptions, principal: str, operations: tuple[str, ...], *resource: str) -> str:
+    wanted = [word for operation in operations for word in ("--operation", operation)]
+    return _line(options, "kafka-acls.sh", "--add", "--allow-principal", principal, *wanted, *resource)
+
+
+def _line(options: KafkaOptions, name: str, *arguments: str) -> str:
+    return tool_line(options.bootstrap_servers, options.security_protocol, name, *arguments)

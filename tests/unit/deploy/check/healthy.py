@@ -5,16 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from bridge.consumer import CONSUMER
-from deploy.check.facts import INTERNAL, Facts
-from deploy.check.rule import Finding, Judgement, audit
-from deploy.check.rules import TABLE
+from deploy.check.facts import INTERNAL, Facts, Finding, Judgement
+from deploy.check.report import audit
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
 
 UPDATES = "diem.updates"
-BESIDE = ("diem.updates.hot", "diem.partition-map")
+SIDE_TOPICS = ("diem.updates.hot", "diem.partition-map")
 BROKER = {
     "auto.create.topics.enable": "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -52,28 +51,28 @@ def facts(**changes: Any) -> Facts:
     good = Facts(
         bootstrap_servers="a.example:9092",
         security_protocol="SASL_SSL",
-        cluster=cluster(topic(UPDATES, 12), *_beside(), *(topic(name, 6) for name in INTERNAL)),
+        cluster=cluster(topic(UPDATES, 12), *_side_topics(), *(topic(name, 6) for name in INTERNAL)),
         updates=UPDATES,
         wanted=wanted,
         topics={
             UPDATES: _changed(wanted, of_topic),
-            **dict.fromkeys(BESIDE, wanted),
+            **dict.fromkeys(SIDE_TOPICS, wanted),
             **dict.fromkeys(INTERNAL, INTERNAL_TOPIC),
         },
         brokers={number: _changed(BROKER, of_broker) for number in (1, 2, 3)},
         producer=PRODUCER,
         consumer=CONSUMER,
-        beside=BESIDE,
+        side_topics=SIDE_TOPICS,
     )
     return replace(good, **changes)
 
 
-def _beside() -> tuple[Topic, ...]:
-    return tuple(topic(name, 1) for name in BESIDE)
+def _side_topics() -> tuple[Topic, ...]:
+    return tuple(topic(name, 1) for name in SIDE_TOPICS)
 
 
 def finding(rule: str, given: Facts) -> Finding | None:
-    found = [each for each in audit(given, TABLE) if each.rule.name == rule]
+    found = [each for each in audit(given) if each.rule.name == rule]
     return found[0] if found else None
 
 
@@ -86,3 +85,31 @@ def judgement(rule: str, given: Facts) -> Judgement:
 def _changed(settings: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str | None]:
     """A change to the text "absent" removes a setting; None is a hidden value."""
     return {key: value for key, value in {**settings, **changes}.items() if value != "absent"}
+
+
+ALONE = {1: ("127.0.0.1", 9092)}
+
+
+def small(**changes: Any) -> Facts:
+    """One broker on loopback, as `diem up` starts it."""
+    settings = {
+        "authorizer.class.name": "",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "min.insync.replicas": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.replication.factor": "1",
+    }
+    topics = (topic(UPDATES, 12, 1, 1), *(topic(name, 1, 1, 1) for name in SIDE_TOPICS))
+    alone = cluster(*topics)._replace(brokers=ALONE)
+    given = facts(of_topic={"min.insync.replicas": "1"}, of_broker=settings)
+    plain = replace(given, cluster=alone, bootstrap_servers="127.0.0.1:9092", security_protocol="PLAINTEXT")
+    return replace(plain, **changes)
+
+
+def with_partition(given: Facts, number: int, partition: Partition) -> Facts:
+    ours = given.topic
+    changed = Topic(ours.name, ours.id, {**ours.partitions, number: partition})
+    return replace(given, cluster=given.cluster._replace(topics={**given.cluster.topics, UPDATES: changed}))

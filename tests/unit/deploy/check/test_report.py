@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from deploy.check.facts import Facts
-from deploy.check.report import as_json, rendered, verdict, wrapped
-from deploy.check.rule import Severity, audit
-from deploy.check.rules import TABLE
-from tests.unit.deploy.check.healthy import UPDATES, cluster, facts, topic
+from deploy.check.facts import Facts, Severity
+from deploy.check.report import TABLE, as_json, audit, render, worst, wrap_command
+from tests.unit.deploy.check.healthy import UPDATES, cluster, facts, judgement, small, topic
+
+FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
 
 
 def spoilt() -> Facts:
@@ -22,7 +22,7 @@ def spoilt() -> Facts:
 def shown(given: Facts, width: int) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, markup=False, emoji=False)
-    for part in rendered(given, audit(given, TABLE), width):
+    for part in render(given, audit(given), width):
         console.print(part)
     return out.getvalue().splitlines()
 
@@ -46,10 +46,10 @@ def test_faults_come_before_warnings_and_those_before_what_is_in_order() -> None
 
 
 def test_a_command_that_is_broken_over_lines_is_the_same_to_a_shell() -> None:
-    for each in audit(spoilt(), TABLE):
+    for each in audit(spoilt()):
         for command in each.judgement.commands:
             for width in (40, 72, 200):
-                broken = wrapped(command, width)
+                broken = wrap_command(command, width)
                 assert shlex.split(broken.replace("\\\n", "")) == shlex.split(command)
                 longest = max(map(len, shlex.split(command)))
                 assert all(len(line) <= max(width, longest + 4) for line in broken.splitlines())
@@ -62,14 +62,14 @@ def test_a_command_can_be_copied_from_the_terminal() -> None:
     for begin in begins:
         end = next(number for number in range(begin, len(lines)) if not lines[number].endswith("\\"))
         copied.append(shlex.split("\n".join(lines[begin : end + 1]).replace("\\\n", "")))
-    commands = [c for each in audit(spoilt(), TABLE) for c in each.judgement.commands if c.startswith("kafka-")]
+    commands = [c for each in audit(spoilt()) for c in each.judgement.commands if c.startswith("kafka-")]
     assert sorted(copied) == sorted(map(shlex.split, commands))
     assert any(line.endswith("\\") for line in lines)
 
 
 def test_json_has_every_finding_with_its_reason_and_its_change() -> None:
     given = spoilt()
-    findings = audit(given, TABLE)
+    findings = audit(given)
     read = json.loads(json.dumps(as_json(given, findings)))
     assert read["verdict"] == "fault"
     assert read["tolerate"] == 1
@@ -82,6 +82,32 @@ def test_json_has_every_finding_with_its_reason_and_its_change() -> None:
 
 
 def test_the_verdict_is_the_worst_one() -> None:
-    assert verdict(audit(spoilt(), TABLE)) is Severity.FAULT
-    assert verdict(audit(facts(planned=(1, 5)), TABLE)) is Severity.WARNING
-    assert verdict(audit(facts(), TABLE)) is Severity.OK
+    assert worst(audit(spoilt())) is Severity.FAULT
+    assert worst(audit(facts(planned=(1, 5)))) is Severity.WARNING
+    assert worst(audit(facts())) is Severity.OK
+
+
+def test_a_healthy_cluster_is_in_order_by_every_rule() -> None:
+    findings = audit(facts())
+    assert {each.rule.name for each in findings} == {rule.name for _, rules in TABLE for rule in rules}
+    assert [each for each in findings if each.judgement.verdict is not OK] == []
+
+
+def test_one_local_broker_is_in_order_when_no_loss_is_tolerated_and_not_when_one_is() -> None:
+    assert {each.judgement.verdict for each in audit(small(tolerate=0))} == {OK}
+    faults = {each.rule.name for each in audit(small()) if each.judgement.verdict is FAULT}
+    assert faults == {"replication", "min in sync", "internal replication", "internal min in sync", "controllers"}
+
+
+def test_every_finding_that_is_not_in_order_says_what_to_change() -> None:
+    for given in (small(), facts(brokers={}), facts(cluster=cluster())):
+        for each in audit(given):
+            if each.judgement.verdict is not OK:
+                assert each.judgement.change or each.judgement.commands, each
+
+
+def test_what_may_not_be_seen_is_a_warning() -> None:
+    hidden = facts(brokers={}, topics={})
+    for rule in ("auto creation", "listeners", "authorizer", "cleanup policy", "min in sync", "controllers"):
+        found = judgement(rule, hidden)
+        assert (found.verdict, "does not show" in found.found) == (WARNING, True), rule

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from deploy.check.lines import UnknownRole, acl_lines, principals, topic_lines, traffic_lines
+from deploy.check.tools import UnknownRole, acl_lines, parse_principals, topic_lines, traffic_lines
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import updates_spec
 
@@ -19,7 +19,7 @@ def values(line: str, option: str) -> list[str]:
 
 
 def test_the_topic_lines_have_every_setting_of_the_topics() -> None:
-    line, *beside = topic_lines(SECURE)
+    line, *side_topics = topic_lines(SECURE)
     spec = updates_spec(SECURE, 3)
     assert line.startswith(
         "kafka-topics.sh --bootstrap-server a:9092,b:9092 --command-config client.properties --create"
@@ -27,11 +27,11 @@ def test_the_topic_lines_have_every_setting_of_the_topics() -> None:
     assert values(line, "--topic") == ["try.updates"]
     assert (values(line, "--partitions"), values(line, "--replication-factor")) == (["24"], ["5"])
     assert dict(text.split("=", 1) for text in values(line, "--config")) == dict(spec.config)
-    assert [(values(each, "--topic"), values(each, "--partitions")) for each in beside] == [
+    assert [(values(each, "--topic"), values(each, "--partitions")) for each in side_topics] == [
         (["try.updates.hot"], ["1"]),
         (["try.partition-map"], ["1"]),
     ]
-    assert all(values(each, "--config") == values(line, "--config") for each in beside)
+    assert all(values(each, "--config") == values(line, "--config") for each in side_topics)
 
 
 def test_the_topic_of_recorded_traffic_is_made_apart() -> None:
@@ -54,7 +54,7 @@ def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
 
 
 def test_every_role_may_do_what_it_does_and_no_more() -> None:
-    who = principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
+    who = parse_principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
     lines = list(acl_lines(SECURE, who))
     assert rights(lines, "User:alice") == {
         ("topic", "try.updates", "Write", "Describe", "DescribeConfigs"),
@@ -98,4 +98,4 @@ def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
 @pytest.mark.parametrize("text", ["writer=bob", "data", "data="])
 def test_a_principal_needs_a_known_role_and_a_name(text: str) -> None:
     with pytest.raises(UnknownRole, match="data, bridge, metadata, edge, pipeline, check"):
-        principals([text])
+        parse_principals([text])

@@ -1,12 +1,118 @@
-"""Rules of message safety: what N brokers may take with them when they are lost (thesis, sections 4.6 and 7.2)."""
+"""Rules of the cluster: its current state, and what N lost brokers may take with them (thesis, sections 4.6 and 7.2).
 
+One module per subject; ``report`` has the table of all rules.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from deploy.check.facts import INTERNAL, OFFSETS, Facts, amount, replicas_of
-from deploy.check.rule import Judgement, Rule, fault, ok, warning
-from deploy.check.tools import of_cluster, remake, set_all_brokers, set_topic
+from deploy.check.facts import INTERNAL, OFFSETS, Facts, Judgement, Rule, amount, fault, ok, replicas_of, warning
+from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_brokers_line, set_topic_line
 from deploy.kafka.brokers import SIZES
+from diem.kafka.metadata import Partition
+
+_MAX_NAMED: Final = 4
+"""Partitions that are named one by one."""
+
+
+def brokers_up(facts: Facts) -> Judgement:
+    """Every broker that has a replica, or that `diem up` runs, is up."""
+    holders = {
+        n for topic in facts.cluster.topics.values() for part in topic.partitions.values() for n in part.replicas
+    }
+    missing = sorted((holders | facts.started) - set(facts.cluster.brokers))
+    up = amount(len(facts.cluster.brokers), "broker")
+    if facts.silent:
+        named = ", ".join(map(str, sorted(facts.silent)))
+        return fault(f"{up} listed; without an answer: {named}", "see what holds them up; a stopped one goes on later")
+    if not missing:
+        return ok(up)
+    named = ", ".join(map(str, missing))
+    return fault(f"{up} up; missing: {named}", "start what is missing; its log says why it ended")
+
+
+def topic_exists(facts: Facts) -> Judgement:
+    """The updates topic is there."""
+    found = facts.cluster.topics.get(facts.updates)
+    if found is not None and found.partitions:
+        return ok(f"{facts.updates} with {amount(len(found.partitions), 'partition')}")
+    found_none = f"there is no topic {facts.updates}, or this user may not see it"
+    return fault(found_none, "start the publisher, which makes it, or make it now", create_topics_line(facts))
+
+
+def all_led(facts: Facts) -> Judgement:
+    """Every partition of every topic has a leader."""
+    orphans = [name for name, part in _partitions(facts) if part.leader < 0]
+    if not orphans:
+        return ok("every partition has a leader")
+    return fault(f"without a leader: {_name_some(orphans)}", "start the brokers that have their replicas")
+
+
+def replicas_in_sync(facts: Facts) -> Judgement:
+    """Every replica is in sync; fewer than min.insync.replicas of our topics refuse writes."""
+    lagging = [name for name, part in _partitions(facts) if len(part.isr) < len(part.replicas)]
+    if not lagging:
+        return ok("every replica is in sync")
+    refused = {name: least for name in facts.ours if (least := _refused_below(facts, name))}
+    change = "wait, or start the brokers that are missing"
+    line = cluster_line(facts, "kafka-topics.sh", "--describe", "--under-replicated-partitions")
+    if refused:
+        least = max(refused.values())
+        return fault(f"fewer than {least} in sync, writes are refused: {_name_some(lagging)}", change, line)
+    return warning(f"not all replicas in sync: {_name_some(lagging)}", change, line)
+
+
+def _refused_below(facts: Facts, name: str) -> int:
+    """How many replicas must be in sync, if a partition of the topic has fewer; else 0."""
+    least = int(facts.of_topic(name, MIN_IN_SYNC)) if facts.cluster.topics[name].partitions else 0
+    return least if any(len(part.isr) < least for part in facts.cluster.topics[name].partitions.values()) else 0
+
+
+def leaders_spread(facts: Facts) -> Judgement | None:
+    """The leaders of our topic are spread evenly over the brokers that are up."""
+    brokers = facts.cluster.brokers
+    if len(brokers) < 2:
+        return None
+    parts = facts.topic.partitions.values()
+    leads = Counter(part.leader for part in parts)
+    shares = {number: leads[number] for number in sorted(brokers)}
+    found = "leaders: " + ", ".join(f"broker {number} {share}" for number, share in shares.items())
+    if max(shares.values()) <= -(-len(parts) // len(brokers)):
+        return ok(found)
+    preferred = Counter(part.replicas[0] for part in parts)
+    if max(preferred.values()) < max(shares.values()):
+        elect = ("--election-type", "preferred", "--all-topic-partitions")
+        return warning(found, "elect the preferred leaders", cluster_line(facts, "kafka-leader-election.sh", *elect))
+    return warning(
+        found,
+        "spread the replicas (FILE names the topic)",
+        cluster_line(
+            facts, "kafka-reassign-partitions.sh", "--generate", "--topics-to-move-json-file", "FILE",
+            "--broker-list", ",".join(map(str, sorted(brokers))),
+        ),
+    )  # fmt: skip
+
+
+def _partitions(facts: Facts) -> Iterator[tuple[str, Partition]]:
+    for name, topic in facts.cluster.topics.items():
+        for number, part in topic.partitions.items():
+            yield f"{name}/{number}", part
+
+
+def _name_some(partitions: list[str]) -> str:
+    more = len(partitions) - _MAX_NAMED
+    return ", ".join(partitions[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+CURRENT_STATE: Final = (
+    Rule("brokers", "as many may be lost as was planned", "thesis 7.2", brokers_up),
+    Rule("topic", "updates have a place to go", "protocol 3", topic_exists),
+    Rule("leaders", "every partition is written and read", "thesis 4.6", all_led),
+    Rule("in sync", "as many brokers may be lost now as was planned", "thesis 4.6", replicas_in_sync),
+    Rule("spread", "brokers share the work", "thesis 5.2", leaders_spread),
+)
+
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -30,7 +136,7 @@ def replication(facts: Facts) -> Judgement:
     found = f"{amount(have, 'replica')} of a partition: losing {lost} {risk}"
     if facts.started and needed > max(SIZES):
         return fault(found, f"`diem up` runs at most {max(SIZES)} brokers: --bootstrap-servers of a larger cluster")
-    words, lines = remake(facts, needed, "--replication", str(needed))
+    words, lines = recreate_topics(facts, needed, "--replication", str(needed))
     first = "" if len(facts.cluster.brokers) >= needed or facts.started else f"run {needed} brokers, then "
     return fault(found, first + words, *lines)
 
@@ -39,7 +145,7 @@ def min_in_sync(facts: Facts) -> Judgement:
     """min.insync.replicas = N + 1, and few enough that writes go on without N replicas."""
     value, needed = int(facts.of_topic(facts.updates, MIN_IN_SYNC)), facts.needed_in_sync
     have = replicas_of(facts.topic)
-    change = set_topic(facts, facts.updates, {MIN_IN_SYNC: str(needed)})
+    change = set_topic_line(facts, facts.updates, {MIN_IN_SYNC: str(needed)})
     if value > have:
         return fault(f"{value} of {amount(have, 'replica')} must be in sync: nothing can be written", "", change)
     if value < needed:
@@ -59,7 +165,7 @@ def unclean_election(facts: Facts) -> Judgement:
     wrong = [name for name in topics if facts.of_topic(name, UNCLEAN) != "false"]
     if not wrong:
         return ok(f"off for {', '.join(topics)}")
-    lines = [set_topic(facts, name, {UNCLEAN: "false"}) for name in wrong]
+    lines = [set_topic_line(facts, name, {UNCLEAN: "false"}) for name in wrong]
     return fault(f"on for {', '.join(wrong)}: a replica that lags may become leader", "", *lines)
 
 
@@ -90,9 +196,9 @@ def internal_min_in_sync(facts: Facts) -> Judgement:
     for name in few:
         wanted = {_MIN_IN_SYNC_OF_NEW[name]: str(facts.needed_in_sync)}
         if name in facts.cluster.topics:
-            lines.append(set_topic(facts, name, {MIN_IN_SYNC: str(facts.needed_in_sync)}))
+            lines.append(set_topic_line(facts, name, {MIN_IN_SYNC: str(facts.needed_in_sync)}))
         elif name == OFFSETS:
-            lines.append(set_all_brokers(facts, wanted))
+            lines.append(set_brokers_line(facts, wanted))
         else:
             lines.append(_property(wanted))
     return fault(
@@ -117,7 +223,7 @@ def _judge_controllers(facts: Facts, number: int, noun: str) -> Judgement:
         return ok(amount(number, noun))
     found = f"{amount(number, noun)}: without a majority no leader is elected"
     wanted = f"controller.quorum.voters: {facts.needed_replicas} of them, on {facts.needed_replicas} machines"
-    line = of_cluster(facts, "kafka-metadata-quorum.sh", "describe", "--status")
+    line = cluster_line(facts, "kafka-metadata-quorum.sh", "describe", "--status")
     return fault(found, wanted) if noun == "voter" else warning(found, wanted, line)
 
 
@@ -169,7 +275,7 @@ def _mend_internal_replication(facts: Facts, few: dict[str, int]) -> Iterator[st
         if name not in there:
             yield _property({_REPLICATION_OF_NEW[name]: str(facts.needed_replicas)})
     if there:
-        yield of_cluster(facts, "kafka-reassign-partitions.sh", "--reassignment-json-file", "FILE", "--execute")
+        yield cluster_line(facts, "kafka-reassign-partitions.sh", "--reassignment-json-file", "FILE", "--execute")
 
 
 def _property(settings: dict[str, str]) -> str:
@@ -180,7 +286,7 @@ def _brokers(numbers: list[int]) -> str:
     return f"broker{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
-RULES: Final = (
+MESSAGE_SAFETY: Final = (
     Rule("replication", "updates outlive lost brokers, and writes go on", "thesis 7.2, 4.6", replication),
     Rule("min in sync", "an acknowledged update is on N + 1 brokers", "thesis 7.2, 4.6", min_in_sync),
     Rule("unclean election", "no replica that misses updates becomes leader", "thesis 7.2, 4.6", unclean_election),

@@ -1,0 +1,253 @@
+"""Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
+
+All partitions count as equally busy: where measured loads are known, the busiest server's share is the better measure.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Final
+
+from deploy.check.facts import Facts, Judgement, Rule, amount, fault, ok, replicas_of, warning
+from deploy.check.rules_cluster import MIN_IN_SYNC, UNCLEAN
+from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_topic_line
+
+POLICY: Final = "cleanup.policy"
+SIZE: Final = "max.message.bytes"
+PACE: Final = ("segment.ms", "segment.bytes", "max.compaction.lag.ms", "min.cleanable.dirty.ratio")
+"""Settings that may be smaller than ours: they say how long superseded records stay at most."""
+_JUDGED_ELSEWHERE: Final = frozenset({POLICY, SIZE, MIN_IN_SYNC, UNCLEAN, *PACE})
+
+
+def cleanup_policy(facts: Facts) -> Judgement:
+    """cleanup.policy=compact alone: with `delete` a quiet endpoint loses its only copy."""
+    value, wanted = facts.of_topic(facts.updates, POLICY), facts.wanted[POLICY]
+    if value == wanted:
+        return ok(value)
+    deletes = "delete" in value.split(",")
+    loss = "an endpoint that is quiet for long loses its only copy" if deletes else "superseded records stay for ever"
+    return fault(f"{value}: {loss}", "", set_topic_line(facts, facts.updates, {POLICY: wanted}))
+
+
+def cleaner(facts: Facts) -> Judgement | None:
+    """log.cleaner.enable=true, or nothing is ever compacted; versions of Kafka that always clean do not have it."""
+    key = "log.cleaner.enable"
+    wrong = [str(number) for number, settings in facts.brokers.items() if settings.get(key, "true") == "false"]
+    if not facts.brokers:
+        return None
+    if not wrong:
+        return ok("on")
+    return fault(f"off at broker {', '.join(wrong)}", "in server.properties, then restart", f"{key}=true")
+
+
+def compaction_pace(facts: Facts) -> Judgement:
+    """Segments close and are compacted soon: what a new reader has to read stays near one record an endpoint."""
+    wrong = {}
+    for key in PACE:
+        value = facts.of_topic(facts.updates, key)
+        if float(value) > float(facts.wanted[key]):
+            wrong[key] = value
+    if not wrong:
+        return ok(f"{', '.join(PACE)} within ours")
+    found = ", ".join(f"{key} {value}" for key, value in wrong.items())
+    change = set_topic_line(facts, facts.updates, {key: facts.wanted[key] for key in wrong})
+    return warning(f"{found}: a server that starts reads more", "", change)
+
+
+def record_size(facts: Facts) -> Judgement:
+    """max.message.bytes takes every batch of the producer, and not much more."""
+    value, batch = int(facts.of_topic(facts.updates, SIZE)), facts.producer.get("max_batch_size")
+    wanted = facts.wanted[SIZE]
+    change = set_topic_line(facts, facts.updates, {SIZE: wanted})
+    if isinstance(batch, int) and value < batch:
+        return fault(f"{value}: the producer sends batches of up to {batch} bytes", "", change)
+    if value > int(wanted):
+        return warning(f"{value}: foreign records may be larger than ours ever are", "", change)
+    return ok(str(value))
+
+
+def other_settings(facts: Facts) -> Judgement:
+    """What else this system sets when it makes the topic."""
+    wanted = {key: value for key, value in facts.wanted.items() if key not in _JUDGED_ELSEWHERE}
+    wrong = {key: facts.of_topic(facts.updates, key) for key in wanted}
+    wrong = {key: value for key, value in wrong.items() if value != wanted[key]}
+    if not wrong:
+        return ok(", ".join(f"{key} {value}" for key, value in wanted.items()) or "nothing")
+    found = ", ".join(f"{key} {value}" for key, value in wrong.items())
+    return warning(found, "", set_topic_line(facts, facts.updates, {key: wanted[key] for key in wrong}))
+
+
+LOG: Final = (
+    Rule("cleanup policy", "the last update of every endpoint stays", "protocol 3, thesis 4.5", cleanup_policy),
+    Rule("cleaner", "superseded updates go", "thesis 4.5", cleaner),
+    Rule("compaction pace", "a server that starts is ready soon", "protocol 3, thesis 4.5", compaction_pace),
+    Rule("record size", "every update fits, and nothing huge does", "protocol 3", record_size),
+    Rule("other settings", "the topic is as it is tested", "protocol 3", other_settings),
+)
+
+
+_EQUAL_SETTINGS: Final = (POLICY, UNCLEAN)
+_MINIMUM_SETTINGS: Final = (MIN_IN_SYNC, SIZE)
+
+
+def side_topics(facts: Facts) -> Judgement:
+    """The topics of hot updates and of the partition map: one partition, and as safe as the updates."""
+    replicas, there = replicas_of(facts.topic), [name for name in facts.side_topics if name in facts.cluster.topics]
+    if missing := [name for name in facts.side_topics if name not in there]:
+        found = f"there is no topic {' and no '.join(missing)}, or this user may not see it"
+        return fault(found, "start the publisher, which makes it, or make it now", create_topics_line(facts))
+    wrong, lines = [], []
+    for name in there:
+        topic = facts.cluster.topics[name]
+        if len(topic.partitions) != 1 or replicas_of(topic) < replicas:
+            sizes = f"{amount(len(topic.partitions), 'partition')}, {amount(replicas_of(topic), 'replica')}"
+            wrong.append(f"{name} has {sizes}, it needs 1 and {replicas}")
+            lines.append(cluster_line(facts, "kafka-topics.sh", "--delete", "--topic", name))
+        elif settings := dict(_wrong_settings(facts, name)):
+            wrong.append(f"{name}: " + ", ".join(f"{key} {facts.of_topic(name, key)}" for key in settings))
+            lines.append(set_topic_line(facts, name, settings))
+    if not wrong:
+        return ok(f"{', '.join(there)}: as safe as the updates")
+    return fault("; ".join(wrong), "what is deleted while the Data Service runs is made again as it was", *lines)
+
+
+def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
+    """The settings of a topic that lose or refuse records, with what they must be."""
+    for key in _EQUAL_SETTINGS:
+        if facts.of_topic(name, key) != facts.wanted[key]:
+            yield key, facts.wanted[key]
+    for key in _MINIMUM_SETTINGS:
+        if int(facts.of_topic(name, key)) < int(facts.wanted[key]):
+            yield key, facts.wanted[key]
+
+
+SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map stay", "protocol 3", side_topics),)
+
+
+ELECTION_S: Final = 0.005
+"""Time to elect one leader (thesis, t_elect); with a quorum of controllers no metadata is fetched (t_meta = 0)."""
+REPLICATION_S: Final = 0.00002
+"""Time by which one more replicated partition delays the others (thesis, t_repl)."""
+MAX_SUGGESTED: Final = 120
+"""Largest count that is suggested: the most even one that the thesis looks at."""
+
+
+def imbalance(partitions: int, servers: int) -> float:
+    """Return the largest share over the mean share, ceil(P/n) n/P: 1.0 is even; 1.5 is half as much again."""
+    return -(-partitions // servers) * servers / partitions
+
+
+def mean_imbalance(partitions: int, sizes: Sequence[int]) -> float:
+    """Return the mean imbalance over cluster sizes: a finer measure than how many of them divide evenly."""
+    return fmean(imbalance(partitions, size) for size in sizes)
+
+
+def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGESTED) -> list[int]:
+    """Return counts that share more evenly among `sizes`: each is the smallest that is as even as it is.
+
+    At most three, the most even one last, none below the largest size and none beyond `most` or twice that size.
+    """
+    best, found = mean_imbalance(partitions, sizes), []
+    for count in range(max(sizes), max(most, 2 * max(sizes)) + 1):
+        grade = mean_imbalance(count, sizes)
+        if grade < best - 1e-9:
+            best = grade
+            found.append(count)
+    return found[-3:]
+
+
+def unavailable_s(led: int) -> float:
+    """Return how long the partitions of a lost broker may be without a leader (thesis, equation 11)."""
+    return ELECTION_S * led
+
+
+def replication_delay_s(partitions: int, replicas: float, brokers: int) -> float:
+    """Return what replication adds to the time of a record (thesis, equation 10); 0 where nothing is replicated."""
+    if brokers < 2:
+        return 0.0
+    return REPLICATION_S * (replicas - 1) * partitions / (brokers * (brokers - 1))
+
+
+MAX_ELECTIONS_S: Final = 10.0
+"""Half of what everybody may lag after a broker is lost (20 s); the rest is for noticing it."""
+MAX_REPLICATION_S: Final = 0.1
+"""A fraction of a second is not seen by a person who waits for an update."""
+
+
+def enough_partitions(facts: Facts) -> Judgement:
+    """P >= n for every planned size (equation 6): a key stays where it is only if the count need never grow."""
+    count, idle = len(facts.topic.partitions), [n for n in facts.planned if n > len(facts.topic.partitions)]
+    largest = max(facts.planned)
+    if not idle:
+        return ok(f"{count} for up to {largest} servers")
+    found = f"{count}: of {largest} servers {largest - count} get none"
+    return fault(found, *_suggest(facts, count))
+
+
+def even_shares(facts: Facts) -> Judgement:
+    """P = 0 mod n (equation 8), graded by ceil(P/n) n/P for the sizes that do not divide it."""
+    count = len(facts.topic.partitions)
+    shares = {n: imbalance(count, n) for n in facts.planned if n <= count}
+    evenly = [n for n, share in shares.items() if share == 1]
+    uneven = {n: share for n, share in shares.items() if share > 1}
+    said = f"{count} among {_join_numbers(evenly)}: even"
+    if not uneven:
+        return ok(said)
+    found = f"{said}; " + ", ".join(f"{n}: the busiest has {share:.2f} x the mean" for n, share in uneven.items())
+    return warning(found, *_suggest(facts, count))
+
+
+def bounded_partitions(facts: Facts) -> Judgement:
+    """Elections after a lost broker (equation 11) and replication (equation 10) with all partitions of the cluster."""
+    every = [part for topic in facts.cluster.topics.values() for part in topic.partitions.values()]
+    brokers = max(len(facts.cluster.brokers), 1)
+    held = sum(len(part.replicas) for part in every)
+    led = -(-len(every) // brokers)
+    away, delay = unavailable_s(led), replication_delay_s(len(every), held / max(len(every), 1), brokers)
+    found = (
+        f"{held} replicas on {amount(brokers, 'broker')}, {led} led by each: "
+        f"{away:.2f} s of elections when one is lost, {1000 * delay:.1f} ms of replication"
+    )
+    if away <= MAX_ELECTIONS_S and delay <= MAX_REPLICATION_S:
+        return ok(found)
+    return warning(found, "fewer partitions in all topics together, or more brokers")
+
+
+def even_replicas(facts: Facts) -> Judgement | None:
+    """P r = 0 mod n (equation 7) with the brokers there are: each holds as many replicas as the others."""
+    brokers, count, replicas = len(facts.cluster.brokers), len(facts.topic.partitions), replicas_of(facts.topic)
+    if brokers < 2:
+        return None
+    found = f"{count} x {replicas} replicas on {amount(brokers, 'broker')}"
+    if count * replicas % brokers == 0:
+        return ok(found)
+    return warning(
+        f"{found}: some hold more than others",
+        f"a number of partitions that {brokers} divides, {_multiple(count, brokers)} for one",
+    )
+
+
+def _multiple(count: int, brokers: int) -> int:
+    return -(-count // brokers) * brokers
+
+
+def _suggest(facts: Facts, count: int) -> tuple[str, ...]:
+    better = better_counts(count, facts.planned)
+    if not better:
+        return ("no larger count that is worth it shares more evenly",)
+    grades = ", ".join(f"{p} ({mean_imbalance(p, facts.planned):.2f})" for p in better)
+    words, lines = recreate_topics(facts, len(facts.started), "--partitions", str(better[-1]))
+    return f"mean imbalance now {mean_imbalance(count, facts.planned):.2f}; better: {grades}; {words}", *lines
+
+
+def _join_numbers(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+PARTITIONS: Final = (
+    Rule(
+        "enough partitions", "the count never has to change, which moves keys", "thesis 7.2, eq. 6", enough_partitions
+    ),
+    Rule("even shares", "no server has more to do than the others", "thesis 7.2, eq. 8", even_shares),
+    Rule("even replicas", "no broker stores more than the others", "thesis 5.2, eq. 7", even_replicas),
+    Rule("not too many", "a lost broker is replaced soon", "thesis 7.2, eq. 10, 11", bounded_partitions),
+)

@@ -1,0 +1,176 @@
+"""Rules of our topics, both ways, and the arithmetic of partition counts (thesis, section 5)."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.check.facts import Facts, Severity
+from deploy.check.rules_topics import better_counts, imbalance, mean_imbalance, replication_delay_s, unavailable_s
+from diem.kafka.metadata import Partition, Topic
+from tests.unit.deploy.check.healthy import (
+    SIDE_TOPICS,
+    UPDATES,
+    cluster,
+    facts,
+    judgement,
+    topic,
+)
+
+FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
+
+
+TWELVE = range(1, 13)
+
+
+@pytest.mark.parametrize(
+    ("count", "even"),
+    [
+        (24, {1, 2, 3, 4, 6, 8, 12}),
+        (36, {1, 2, 3, 4, 6, 9, 12}),
+        (60, {1, 2, 3, 4, 5, 6, 10, 12}),
+        (72, {1, 2, 3, 4, 6, 8, 9, 12}),
+        (120, {1, 2, 3, 4, 5, 6, 8, 10, 12}),
+    ],
+)
+def test_the_even_sizes_are_those_of_the_thesis(count: int, even: set[int]) -> None:
+    assert {size for size in TWELVE if imbalance(count, size) == 1} == even
+
+
+@pytest.mark.parametrize(
+    ("count", "mean", "worst"),
+    [(12, 1.229, 1.833), (24, 1.080, 1.375), (36, 1.060, 1.222), (60, 1.022, 1.100), (128, 1.019, 1.055)],
+)
+def test_imbalance_is_graded_over_all_sizes(count: int, mean: float, worst: float) -> None:
+    assert mean_imbalance(count, TWELVE) == pytest.approx(mean, abs=0.0006)
+    assert max(imbalance(count, size) for size in TWELVE) == pytest.approx(worst, abs=0.0006)
+
+
+def test_better_counts_share_more_evenly_and_none_is_larger_than_it_needs_to_be() -> None:
+    assert better_counts(5, (1, 2, 3, 4, 6, 12)) == [12]
+    assert better_counts(12, (1, 2, 3, 4, 6, 12)) == []
+    for_all = better_counts(12, TWELVE)
+    assert for_all[-1] == 120
+    grades = [mean_imbalance(count, TWELVE) for count in (12, *for_all)]
+    assert grades == sorted(grades, reverse=True)
+    assert better_counts(12, (200,)) == [200]
+
+
+def test_the_bounds_are_the_equations_of_the_thesis() -> None:
+    # 50 topics of 50 partitions on 5 brokers, t_elect 5 ms: the thesis' 2.5 s.
+    assert unavailable_s(50 * 50 // 5) == pytest.approx(2.5)
+    # Its table: 1000 topics of 50 partitions, r = 3, n = 5, are at the limit of 0.1 s.
+    assert replication_delay_s(1000 * 50, 3, 5) == pytest.approx(0.1)
+    assert replication_delay_s(50, 1, 1) == 0
+
+
+@pytest.mark.parametrize("value", ["compact,delete", "delete"])
+def test_anything_but_compaction_alone_is_a_fault(value: str) -> None:
+    found = judgement("cleanup policy", facts(of_topic={"cleanup.policy": value}))
+    assert (found.verdict, "quiet" in found.found) == (FAULT, True)
+    assert found.commands[0].endswith("--add-config cleanup.policy=compact")
+
+
+def test_a_cleaner_that_is_off_is_a_fault_and_one_that_cannot_be_switched_off_is_not() -> None:
+    assert judgement("cleaner", facts(of_broker={"log.cleaner.enable": "false"})).verdict is FAULT
+    assert judgement("cleaner", facts(of_broker={"log.cleaner.enable": "absent"})).verdict is OK
+
+
+def test_slow_compaction_is_a_warning_with_one_command_and_faster_than_ours_is_in_order() -> None:
+    slow = {"segment.ms": "604800000", "min.cleanable.dirty.ratio": "0.5", "segment.bytes": "1048576"}
+    found = judgement("compaction pace", facts(of_topic=slow))
+    assert found.verdict is WARNING
+    assert found.commands[0].endswith("--add-config segment.ms=600000,min.cleanable.dirty.ratio=0.1")
+    assert judgement("compaction pace", facts(of_topic={"segment.ms": "1000"})).verdict is OK
+
+
+@pytest.mark.parametrize(("value", "verdict"), [("131072", OK), ("1000", FAULT), ("1048588", WARNING)])
+def test_the_topic_takes_what_the_producer_sends_and_little_more(value: str, verdict: Severity) -> None:
+    assert judgement("record size", facts(of_topic={"max.message.bytes": value})).verdict is verdict
+
+
+def test_other_settings_are_compared_with_ours() -> None:
+    given = facts(of_topic={"message.timestamp.type": "LogAppendTime"})
+    assert judgement("other settings", given).verdict is WARNING
+
+
+def counted(count: int, *planned: int) -> Facts:
+    return facts(cluster=cluster(topic(UPDATES, count)), planned=planned)
+
+
+def test_fewer_partitions_than_servers_leave_some_without_work() -> None:
+    found = judgement("enough partitions", counted(5, 1, 2, 3, 4, 6, 12))
+    assert found.verdict is FAULT
+    assert "of 12 servers 7 get none" in found.found
+    assert "12 (1.00)" in found.change
+    assert found.commands[-1].endswith("--partitions 12")
+    assert judgement("enough partitions", counted(12, 12)).verdict is OK
+
+
+def test_sizes_that_do_not_divide_the_count_are_graded() -> None:
+    found = judgement("even shares", counted(12, 1, 4, 5, 8))
+    assert found.verdict is WARNING
+    assert "12 among 1, 4: even" in found.found
+    assert "5: the busiest has 1.25 x the mean, 8: the busiest has 1.33 x the mean" in found.found
+    assert judgement("even shares", counted(120, 1, 2, 3, 4, 5, 6, 8, 10, 12)).verdict is OK
+
+
+def test_replicas_are_spread_evenly_when_leaders_need_not_be() -> None:
+    four = facts(cluster=cluster(topic(UPDATES, 12, 3, 4), brokers=4))
+    assert judgement("even replicas", four).verdict is OK
+    five = facts(cluster=cluster(topic(UPDATES, 12, 3, 5), brokers=5))
+    found = judgement("even replicas", five)
+    assert (found.verdict, "15" in found.change) == (WARNING, True)
+
+
+def test_too_many_partitions_are_counted_over_all_topics() -> None:
+    crowd = facts(cluster=cluster(topic(UPDATES, 12), *(topic(f"other-{n}", 1000) for n in range(7))))
+    found = judgement("not too many", crowd)
+    assert found.verdict is WARNING
+    assert "21036 replicas on 3 brokers, 2338 led by each: 11.69 s" in found.found
+
+
+def with_topics(given: Facts, *topics: Topic) -> Facts:
+    changed = {**given.cluster.topics, **{each.name: each for each in topics}}
+    return replace(given, cluster=given.cluster._replace(topics=changed))
+
+
+def test_a_missing_topic_of_hot_updates_or_of_the_map_is_a_fault() -> None:
+    given = facts(cluster=cluster(topic(UPDATES, 12), topic(SIDE_TOPICS[0], 1)))
+    found = judgement("hot and map", given)
+    assert (found.verdict, found.commands) == (FAULT, ("diem topics --bootstrap-servers a.example:9092",))
+    assert found.found == "there is no topic diem.partition-map, or this user may not see it"
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(2, 3), (1, 2)])
+def test_hot_updates_and_the_map_have_one_partition_and_as_many_replicas_as_updates(count: int, replicas: int) -> None:
+    found = judgement("hot and map", with_topics(facts(), topic(SIDE_TOPICS[1], count, replicas)))
+    assert found.verdict is FAULT
+    assert found.commands[0].endswith("--delete --topic diem.partition-map")
+    more = with_topics(facts(), topic(SIDE_TOPICS[1], 1, 5, 5))
+    assert judgement("hot and map", more).verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "verdict"),
+    [
+        ("cleanup.policy", "delete", FAULT),
+        ("unclean.leader.election.enable", "true", FAULT),
+        ("min.insync.replicas", "1", FAULT),
+        ("min.insync.replicas", "3", OK),
+        ("max.message.bytes", "1000", FAULT),
+        ("segment.ms", "1", OK),
+    ],
+)
+def test_settings_of_hot_updates_that_lose_records_are_faults(key: str, value: str, verdict: Severity) -> None:
+    given = facts()
+    spoilt = {**given.topics, SIDE_TOPICS[0]: {**given.topics[SIDE_TOPICS[0]], key: value}}
+    found = judgement("hot and map", replace(given, topics=spoilt))
+    assert found.verdict is verdict
+    if verdict is FAULT:
+        assert found.commands[0].endswith(f"--entity-name {SIDE_TOPICS[0]} --add-config {key}={given.wanted[key]}")
+
+
+def test_a_map_that_refuses_writes_is_a_fault_though_the_updates_take_them() -> None:
+    alone = Topic(SIDE_TOPICS[1], "id", {0: Partition(1, (1, 2, 3), (1,))})
+    found = judgement("in sync", with_topics(facts(), alone))
+    assert (found.verdict, "fewer than 2 in sync" in found.found) == (FAULT, True)

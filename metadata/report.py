@@ -103,5 +103,4 @@ class MetadataReport:
             yield metrics.CLONE_OWNED.sample(len(group.clone.owners), str(number))
             yield metrics.CLONE_STABLE.sample(group.settled, str(number))
         yield metrics.WATCHERS.sample(len(self._partitions), "internal")
-        for (method, answered), count in self._public.requests.items():
-            yield metrics.HTTP_REQUESTS.sample(count, method, str(answered))
+        yield from self._public.samples()

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from diem.links.accepting import Acceptor
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits
-from diem.links.problems import problem
+from diem.links.rest import problem
 from diem.links.turns import Turns, turns_of_loop
 from diem.process.limits import AdmissionResult
 from diem.process.open_files import OTHER_FILES, raise_open_files

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from diem.errors import DiemError
 from diem.kafka.errors import KafkaUnavailable
-from diem.links.problems import problem
+from diem.links.rest import problem
 from diem.process.auth import SharedKey
 from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
 from metadata.plans.plan_service import PlanConflict, PlanNotFound, PlanService

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diem.errors import DiemError
+from diem.links.rest import on_defect, on_http_error
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
@@ -90,8 +91,8 @@ class Api:
             ],
             exception_handlers={
                 DiemError: problems.on_data_error,
-                HTTPException: problems.on_http_error,
-                Exception: problems.on_defect,
+                HTTPException: on_http_error,
+                Exception: on_defect,
             },
         )
         # Not a route: it would take the paths above for every method that they do not have.
@@ -120,10 +121,7 @@ class Api:
 
     def samples(self) -> Iterable[metrics.Sample]:
         """The interface's metrics."""
-        return [
-            metrics.HTTP_REQUESTS.sample(count, method, str(status))
-            for (method, status), count in self._guard.requests.items()
-        ]
+        return self._guard.samples()
 
 
 def _other_paths(page: Page) -> ASGIApp:

@@ -7,7 +7,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diem.links.problems import problem
+from diem.links.rest import problem
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from services.data import datasets

@@ -1,15 +1,14 @@
 """Middleware in front of the routes: Host check, plan of the address, read slots, headers of every answer."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diem.links.problems import problem
+from diem.links.rest import SECURITY_HEADERS, Decision, RestMiddleware, client_address, problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
 from diem.process.rate_limit import AddressRateLimiter
@@ -73,14 +72,12 @@ def _busy() -> Response:
     return problem(503, "busy", "too many readers at once", headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
-_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
 """Resources whose paths go on with the name of an endpoint."""
-_OF_ALL: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 # A page of another origin cannot even embed what it may not read.
-_OF_READS: Final = (*_OF_ALL, (b"cross-origin-resource-policy", b"same-origin"))
+_READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -93,8 +90,8 @@ def host_name(host: str) -> str:
     return name.partition(":")[0]
 
 
-class Guard:
-    """ASGI middleware around the whole application.
+class Guard(RestMiddleware):
+    """Middleware around the whole application.
 
     A name in Host that is not ours is refused, so that a page of a foreign name that was pointed at this address (DNS
     rebinding) reaches nothing. ``hosts`` may contain ``*`` to allow any. Who shows the write key has no plan; who shows
@@ -115,7 +112,7 @@ class Guard:
         concurrent_reads: int,
         clock: Clock,
     ) -> None:
-        self._app = app
+        super().__init__(app)
         self._slots = Slots(app, concurrent_reads)
         self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -124,58 +121,36 @@ class Guard:
         self._access = access
         self._anonymous = anonymous
         self._clock = clock
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """Answered requests by method and status."""
 
     def is_privileged(self, scope: Scope) -> bool:
         """Whether a request shows the write key."""
         given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         return given is not None and self._write_key.matches(given.decode("latin-1"))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        decided = await self._decide(scope)
-        sent = 0
+    async def decide(self, scope: Scope) -> Decision:
+        """Refuse the request, or admit it to a read slot or at once."""
+        admitted = await self._admit(scope)
+        waits = not admitted.privileged and _is_versioned(scope)
+        app = admitted.refusal or (self._slots if waits else self._app)
+        if scope["method"] not in _READS:
+            return Decision(app, admitted.fields, pays=admitted.pays)
+        cors = self._cors.of_answer(_origin(scope), shows_key=admitted.shows_key)
+        fields = {**cors, **admitted.fields} if cors else admitted.fields
+        return Decision(app, fields, _READ_HEADERS, varies=self._cors.depends_on_origin, pays=admitted.pays)
 
-        async def send_counted(message: Message) -> None:
-            nonlocal sent
-            if message["type"] == "http.response.start":
-                self.requests[method, message["status"]] += 1
-                self._add_headers(scope, message, decided)
-            else:
-                sent += len(message.get("body", b""))
-            await send(message)
+    def charge(self, scope: Scope, sent_bytes: int) -> None:
+        """Charge the client's address for what the answer costs beyond an ordinary one."""
+        more = cost.of(scope, sent_bytes)
+        if more:
+            self._plan.charge(client_address(scope), self._clock.monotonic(), more)
 
-        if decided.refusal is not None:
-            await decided.refusal(scope, receive, send_counted)
-            return
-        waits = not decided.privileged and _is_versioned(scope)
-        await (self._slots if waits else self._app)(scope, receive, send_counted)
-        if decided.pays and (more := cost.of(scope, sent)):
-            self._plan.charge(_address(scope), self._clock.monotonic(), more)
-
-    def _add_headers(self, scope: Scope, message: Message, decided: "_Decision") -> None:
-        reads = scope["method"] in _READS
-        # None of them is set by anybody else, so they need not be looked for.
-        message["headers"] = [*message.get("headers", ()), *(_OF_READS if reads else _OF_ALL)]
-        cors = self._cors.of_answer(_origin(scope), shows_key=decided.shows_key) if reads else {}
-        if cors or decided.fields or (reads and self._cors.depends_on_origin):
-            headers = MutableHeaders(scope=message)
-            headers.update({**cors, **decided.fields})
-            if reads and self._cors.depends_on_origin:
-                headers.add_vary_header("Origin")
-
-    async def _decide(self, scope: Scope) -> "_Decision":
+    async def _admit(self, scope: Scope) -> "_Admission":
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or ("*" not in self._hosts and host_name(hosts[0]) not in self._hosts):
-            return _Decision(problem(400, "host", "this service does not have the name in the Host header"))
+            return _Admission(problem(400, "host", "this service does not have the name in the Host header"))
         if self.is_privileged(scope):
-            return _Decision(privileged=True)
+            return _Admission(privileged=True)
         asked = _asked(scope)
         text = offered(headers.get("authorization")) if _is_versioned(scope) else None
         if text is None:
@@ -185,25 +160,25 @@ class Guard:
             # The key pays for nothing here, so the address does: keys are not for guessing.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
-                return _Decision(beyond, shows_key=True)
-        return _Decision(refused(verdict), {} if asked.free else fields(verdict.limits), shows_key=True)
+                return _Admission(beyond, shows_key=True)
+        return _Admission(refused(verdict), {} if asked.free else fields(verdict.limits), shows_key=True)
 
-    def _without_key(self, scope: Scope, headers: Headers, asked: QuotaRequest) -> "_Decision":
+    def _without_key(self, scope: Scope, headers: Headers, asked: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
         if versioned and self._anonymous and plan is not None and not preflight and not asked.free:
-            verdict = self._access.admit_anonymous(plan, _address(scope), asked._replace(writes=False))
-            return _Decision(refused(verdict), fields(verdict.limits))
+            verdict = self._access.admit_anonymous(plan, client_address(scope), asked._replace(writes=False))
+            return _Admission(refused(verdict), fields(verdict.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
-            return _Decision(beyond)
+            return _Admission(beyond)
         # Browsers ask this without the key that the request itself will show.
         if preflight and versioned:
-            return _Decision(self._preflight(headers))
+            return _Admission(self._preflight(headers))
         if not self._anonymous and versioned:
-            return _Decision(unauthorised("reading needs an API key here"))
-        return _Decision(pays=True)
+            return _Admission(unauthorised("reading needs an API key here"))
+        return _Admission(pays=True)
 
     def _preflight(self, headers: Headers) -> Response:
         granted = self._cors.of_preflight(headers.get("origin"), headers.get("access-control-request-headers"))
@@ -212,12 +187,12 @@ class Guard:
         return Response(status_code=204, headers=dict(granted))
 
     def _beyond_rate(self, scope: Scope) -> Response | None:
-        address = _address(scope)
+        address = client_address(scope)
         wait_s = self._plan.take(address, self._clock.monotonic())
         return too_many_requests(wait_s, self._plan.rate(address).policy) if wait_s else None
 
 
-class _Decision(NamedTuple):
+class _Admission(NamedTuple):
     """What was decided on a request before it is routed."""
 
     refusal: Response | None = None
@@ -237,10 +212,6 @@ def _is_versioned(scope: Scope) -> bool:
 
 def _origin(scope: Scope) -> str | None:
     return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
-
-
-def _address(scope: Scope) -> str:
-    return str(scope["client"][0]) if scope["client"] else ""
 
 
 def _asked(scope: Scope) -> QuotaRequest:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diem.errors import DiemError
-from diem.links.problems import problem
+from diem.links.rest import on_defect, on_http_error, problem
 from diem.process.auth import SharedKey
 from diem.protocol.versions import iso
 from services.data.access.access import Access
@@ -49,8 +49,8 @@ def keys_app(access: Access, shared: SharedKey) -> Starlette:
         routes=[route("", create, "POST"), route("", all_, "GET"), route("/{key_id}", revoke, "DELETE")],
         exception_handlers={
             DiemError: problems.on_data_error,
-            HTTPException: problems.on_http_error,
-            Exception: problems.on_defect,
+            HTTPException: on_http_error,
+            Exception: on_defect,
         },
     )
 

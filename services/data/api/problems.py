@@ -3,13 +3,11 @@
 import math
 from typing import Any, Final
 
-import structlog
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.errors import DiemError
-from diem.links.problems import problem, title
+from diem.links.rest import problem
 from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
@@ -42,8 +40,6 @@ _REFUSALS: Final = {
     QuotaReason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
 }
 
-_logger = structlog.get_logger(__name__)
-
 
 def for_error(error: DiemError) -> Response:
     """The problem document for an error of ours; an error that is not listed is a defect and raised again."""
@@ -69,19 +65,6 @@ async def on_data_error(_request: Request, error: Exception) -> Response:
     if not isinstance(error, DiemError):
         raise error
     return for_error(error)
-
-
-async def on_http_error(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for what its router refuses: 404 and 405."""
-    if not isinstance(error, HTTPException):
-        raise error
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "error")
-    return problem(error.status_code, code, title(error.status_code), headers=error.headers)
-
-
-async def on_defect(_request: Request, _error: Exception) -> Response:
-    """Starlette's handler for everything else; the error itself goes to the log, not to the client."""
-    return problem(500, "internal", "an error of the service; it has been logged")
 
 
 def refused(verdict: QuotaDecision) -> Response | None:

@@ -1,44 +1,32 @@
 """Read requests: bounded bodies, idempotency keys, content negotiation, conditional headers."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from diem.links import rest
 from services.data.errors import BodyTooLarge, MalformedBody
 from services.data.store import IdempotencyKey
 
-BODY_TIMEOUT_S: Final = 20.0
-"""A client that takes longer for at most 1 MiB holds a connection and nothing else, but it shall not do so for ever."""
 MAX_KEY_CHARACTERS: Final = 255
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body.
+    """Return the body.
 
     Raises:
         BodyTooLarge: as soon as it has more than ``max_bytes``, or says that it will have.
         HTTPException: 408, it took more than 20 s.
     """
-    length = request.headers.get("content-length", "0")
-    if length.isdigit() and int(length) > max_bytes:
-        raise BodyTooLarge(f"a body has at most {max_bytes} bytes here, not {length}")
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > max_bytes:
-                    raise BodyTooLarge(f"a body has at most {max_bytes} bytes here")
-                chunks.append(chunk)
-    except TimeoutError:
-        raise HTTPException(408, headers={"Connection": "close"}) from None
-    return b"".join(chunks)
+
+    def too_large(announced: int | None) -> BodyTooLarge:
+        size = "" if announced is None else f", not {announced}"
+        return BodyTooLarge(f"a body has at most {max_bytes} bytes here{size}")
+
+    return await rest.read_body(request, max_bytes, too_large)
 
 
 def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:

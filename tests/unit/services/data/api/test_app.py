@@ -505,7 +505,7 @@ async def test_reads_can_need_the_key(rest: Rest) -> None:
 
 
 async def test_a_slow_body_is_given_up(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.data.api.requests.BODY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("diem.links.rest.BODY_TIMEOUT_S", 0.01)
 
     async def stalled() -> AsyncIterator[bytes]:
         yield b"{"

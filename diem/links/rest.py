@@ -1,0 +1,169 @@
+"""Common parts of REST interfaces: problem documents, bounded bodies, and the middleware around the routes."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import orjson
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from diem.errors import DiemError
+from diem.process import metrics
+
+BODY_TIMEOUT_S: Final = 20.0
+"""A client that takes longer for at most 1 MiB holds a connection and nothing else, but it shall not do so for ever."""
+MEDIA_TYPE: Final = "application/problem+json"
+SECURITY_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+
+_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
+
+
+# Problem documents
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Response:
+    """Return an RFC 9457 problem document. ``code`` is stable and for programs, ``detail`` is for people."""
+    document = {"type": "about:blank", "title": _title(status), "status": status, "code": code, "detail": detail}
+    body = orjson.dumps({**document, **(more or {})})
+    return Response(body, status, headers={"Cache-Control": "no-store", **(headers or {})}, media_type=MEDIA_TYPE)
+
+
+def _title(status: int) -> str:
+    """Return the phrase of a status (RFC 9110; the library has older ones for two)."""
+    return {413: "Content Too Large", 422: "Unprocessable Content"}.get(status) or HTTPStatus(status).phrase
+
+
+def problem_of(error: HTTPException, code: str | None = None) -> Response:
+    """Return the problem document of an error of Starlette."""
+    status = error.status_code
+    return problem(status, code or _CODES.get(status, "error"), _title(status), headers=error.headers)
+
+
+async def on_http_error(_request: Request, error: Exception) -> Response:
+    """Answer what Starlette's router refuses: 404 and 405."""
+    if not isinstance(error, HTTPException):
+        raise error
+    return problem_of(error)
+
+
+async def on_defect(_request: Request, _error: Exception) -> Response:
+    """Answer any other error; the error itself goes to the log, not to the client."""
+    return problem(500, "internal", "an error of the service; it has been logged")
+
+
+# Bodies
+
+
+async def read_body(request: Request, max_bytes: int, too_large: Callable[[int | None], DiemError]) -> bytes:
+    """Return the body of a request.
+
+    Args:
+        request: the request.
+        max_bytes: of the body.
+        too_large: makes the error for a larger one; it is given the announced size, None if that was not known before.
+
+    Raises:
+        DiemError: that of ``too_large``, as soon as the body has more than ``max_bytes``, or announces that it will.
+        HTTPException: 408, it took more than :data:`BODY_TIMEOUT_S`.
+    """
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > max_bytes:
+        raise too_large(int(length))
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > max_bytes:
+                    raise too_large(None)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise HTTPException(408, headers={"Connection": "close"}) from None
+    return b"".join(chunks)
+
+
+# Middleware
+
+
+def client_address(scope: Scope) -> str:
+    """Return the address of the client; empty if it is not known."""
+    return str(scope["client"][0]) if scope["client"] else ""
+
+
+class Decision(NamedTuple):
+    """How a request is answered, decided before it is routed."""
+
+    app: ASGIApp
+    """Application that answers; a response where the request is refused."""
+    fields: Mapping[str, str] = {}
+    """Header fields of the answer; they replace those that it has."""
+    appended: Iterable[tuple[bytes, bytes]] = SECURITY_HEADERS
+    """Header fields that no application sets."""
+    varies: bool = False
+    """Add ``Vary: Origin``."""
+    pays: bool = False
+    """The address of the client pays for what the answer costs."""
+
+
+class RestMiddleware(ABC):
+    """ASGI middleware: decide on each request, count the answers, and add header fields to all of them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """Answered requests by method and status."""
+
+    @abstractmethod
+    async def decide(self, scope: Scope) -> Decision:
+        """Refuse the request, or choose the application that answers it."""
+
+    def charge(self, scope: Scope, sent_bytes: int) -> None:  # noqa: B027 - a hook: mostly there is nothing to charge
+        """Charge the client's address for an answer, where :attr:`Decision.pays`; by default it costs nothing."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        decision = await self.decide(scope)
+        sent_bytes = 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal sent_bytes
+            if message["type"] == "http.response.start":
+                self.requests[method, message["status"]] += 1
+                message["headers"] = [*message.get("headers", ()), *decision.appended]
+                if decision.fields or decision.varies:
+                    headers = MutableHeaders(scope=message)
+                    headers.update(decision.fields)
+                    if decision.varies:
+                        headers.add_vary_header("Origin")
+            else:
+                sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        await decision.app(scope, receive, send_counted)
+        if decision.pays:
+            self.charge(scope, sent_bytes)
+
+    def samples(self) -> Iterable[metrics.Sample]:
+        """Return the metrics of the interface."""
+        for (method, status), count in self.requests.items():
+            yield metrics.HTTP_REQUESTS.sample(count, method, str(status))

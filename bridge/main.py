@@ -10,7 +10,7 @@ from bridge.settings import Settings
 from bridge.state import BridgeState, GroupState
 from bridge.status import BridgeStatus
 from bridge.topic_watcher import TopicWatcher
-from diem.kafka.client_log import quieten
+from diem.kafka.client import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalListener
 from diem.process import metrics

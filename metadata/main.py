@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from diem.kafka.client_log import quieten
+from diem.kafka.client import quieten
 from diem.kafka.map_reader import MapReader
 from diem.links.asgi_fallback import AsgiFallback
 from diem.links.connection_limits import ConnectionLimits, address_bound

@@ -11,7 +11,7 @@ from diem.links.epochs import Epochs
 from diem.process.clock import Clock
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from proxy.passthrough import PassthroughProxy
 from proxy.relocation import Relocator
 from proxy.routing import Router

@@ -7,7 +7,7 @@ from diem.process.clock import Clock
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
 from diem.protocol.messages import MAX_NAMES
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from proxy.requests import MAX_PENDING
 
 

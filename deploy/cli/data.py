@@ -28,7 +28,7 @@ from diem.process import log
 from diem.process.auth import SharedKey
 from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The Data Service's own limits are lower; this one keeps a wrong file out of memory."""

@@ -16,7 +16,7 @@ STARTED: Final = "Kafka Server started"
 """What a broker logs once it serves."""
 
 FEATURES: Final = Path(__file__).with_name("features.checkpoint")
-"""The levels of Kafka's features in a new cluster, in its own form; made by `python -m deploy.kafka.lock`."""
+"""The levels of Kafka's features in a new cluster, in its own form; made by `python -m deploy.kafka.jars`."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {

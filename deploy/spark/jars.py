@@ -1,9 +1,12 @@
-"""The jars that PySpark lacks for Kafka: named and checksummed in `jars.lock`."""
+"""The jars that PySpark lacks for Kafka: named and checksummed in `jars.lock`.
+
+`python -m deploy.spark.jars` makes `jars.lock` anew, after a change of Spark's version.
+"""
 
 from pathlib import Path
 from typing import Final
 
-from deploy.jars import JarSet
+from deploy.jars import JarSet, write_lock
 
 VERSION: Final = "4.0.0"
 """Of Spark: what the extra `spark` pins. The newest whose connector to Kafka the registry has with all of its parts."""
@@ -13,3 +16,16 @@ JARS: Final = JarSet(
     "Spark's connector to Kafka",
     "`make spark` downloads them, and --source files does without them",
 )
+
+
+NEEDED: Final = (
+    "org.apache.commons:commons-pool2:2.12.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{VERSION}",
+)
+"""The connector, and what it needs of what PySpark does not bring along."""
+HEADER: Final = "Made by `python -m deploy.spark.jars`: what PySpark lacks for Kafka, with sha256."
+
+if __name__ == "__main__":
+    write_lock(JARS.lock, HEADER, NEEDED)

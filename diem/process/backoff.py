@@ -1,6 +1,8 @@
 """Delays between attempts that fail: none at first, then random ones under a growing bound (full jitter)."""
 
 import random
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 MAX_DOUBLINGS: Final = 16
@@ -63,3 +65,18 @@ class Backoff:
         if attempt == 0:
             return 0.0
         return full_jitter(attempt, self._base_s, self._cap_s, self._rng)
+
+
+def retry_after_s(header: str, now_s: float) -> float:
+    """Return the seconds of a ``Retry-After`` header in either form (RFC 9110 section 10.2.3); ``now_s`` is Unix time.
+
+    0 for what is neither form. There is no upper bound: whoever waits has its own.
+    """
+    text = header.strip()[:64]
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, date.replace(tzinfo=date.tzinfo or UTC).timestamp() - now_s)

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import partition_of
 from metadata.placement.blocks import Floats, Parts
 
 NAMES: Final = ("murmur2", "round_robin", "random", "lpt")

@@ -15,7 +15,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
 from diem.protocol.partition_map import Head, PartitionMap, Phase
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan
 from metadata.plans.plan_store import PlanStore, PlanSummary

@@ -7,8 +7,7 @@ endpoint has a single home (docs/protocol.md section 5). Nothing else is remembe
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry, partition_of
 
 BACK: Final = "-"
 """Before the name of a plan in the head: it is being taken back, or has been."""

@@ -10,9 +10,9 @@ from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge
 from diem.process.clock import Clock
 from diem.protocol import feed
-from diem.protocol.feed_names import is_map
+from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 
 
 class WebSocketServer:

@@ -19,7 +19,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from diem.kafka.config import KafkaOptions
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import partition_of
 from diem.protocol.update import encode
 from tests.bench.report import Report
 from tests.load import bench

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from diem.process.auth import SharedKey
-from diem.protocol.update import encode
-from diem.protocol.versions import next_version
+from diem.protocol.update import encode, next_version
 from tests.bench.drain import Drain, Lost, Probe, pin
 from tests.bench.procfs import Cost, cost
 from tests.support.ports import free_port

@@ -28,9 +28,8 @@ from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.protocol import feed
-from diem.protocol.feed_names import is_map
-from diem.protocol.partition_map import MapBuilder
-from diem.protocol.partitions import partition_of
+from diem.protocol.feed import is_map
+from diem.protocol.partition_map import MapBuilder, partition_of
 from diem.protocol.update import encode
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

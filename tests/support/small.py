@@ -15,8 +15,7 @@ from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
-from diem.protocol.update import Change, encode
-from diem.protocol.versions import next_version
+from diem.protocol.update import Change, encode, next_version
 from services.websocket import main as websocket
 from services.websocket.settings import Settings
 from tests.support.patience import PATIENCE_S

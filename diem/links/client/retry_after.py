@@ -3,11 +3,11 @@
 import time
 from typing import Final
 
-from diem.protocol import retry_after
+from diem.process import backoff
 
 MAX_S: Final = 300.0
 
 
 def retry_after_s(header: str | None) -> float:
     """Return the seconds that a ``Retry-After`` header asks for from now on, at most five minutes; 0 without one."""
-    return 0.0 if header is None else min(retry_after.retry_after_s(header, time.time()), MAX_S)
+    return 0.0 if header is None else min(backoff.retry_after_s(header, time.time()), MAX_S)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.process.clock import Clock
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000

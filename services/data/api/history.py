@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.protocol import endpoints
-from diem.protocol.update import GONE
-from diem.protocol.versions import iso
+from diem.protocol.update import GONE, iso
 from services.data.api import cost
 from services.data.api.requests import has_etag
 from services.data.errors import MalformedBody, UnknownEndpoint

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from diem.errors import DiemError
 from diem.links.rest import on_defect, on_http_error, problem
 from diem.process.auth import SharedKey
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, Key, is_id
 from services.data.api import problems

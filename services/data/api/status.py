@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.process.clock import Clock
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.plans import DAY_S

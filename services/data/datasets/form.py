@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.datasets.times import (
     Instant,
     LocalClock,

@@ -9,8 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.client import connected
-from diem.kafka.client_log import quieten
+from diem.kafka.client import connected, quieten
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader

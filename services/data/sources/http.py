@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
-from diem.protocol.retry_after import retry_after_s
 from services.data import datasets
 from services.data.datasets import Dataset, zone
 from services.data.errors import DataError, InvalidDataset

@@ -9,7 +9,7 @@ import structlog
 
 from diem.errors import DiemError
 from diem.process.clock import Clock
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 

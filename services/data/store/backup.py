@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, MetaData, Table, bindparam, func, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from diem.protocol.versions import iso
+from diem.protocol.update import iso
 from services.data.errors import DataError
 from services.data.store.backup_file import ROWS, BackupWriter, Header, check, rows
 from services.data.store.database import ERRORS, database_at, reason

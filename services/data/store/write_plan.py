@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
-from diem.protocol.update import GONE, UPDATE
-from diem.protocol.versions import next_version
+from diem.protocol.update import GONE, UPDATE, next_version
 from services.data.datasets import Dataset
 from services.data.errors import (
     DataError,

@@ -20,7 +20,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
-from diem.protocol.feed_names import partition_of_name
+from diem.protocol.feed import partition_of_name
 from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, encode_entry
 from tests.support.bridging import Heard, Running, UpdatesTopic, bridge_process, bridging, place, until, updates_topic
 from tests.support.patience import FACTOR, PATIENCE_S

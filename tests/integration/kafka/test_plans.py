@@ -13,8 +13,7 @@ import pytest
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.kafka.map_writer import ensure_map
-from diem.protocol.partition_map import HOT, PartitionMap, Phase
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
 from metadata.plans.plan import Plan, encode
 from tests.support.membership import Running, members, serving
 from tests.support.patience import PATIENCE_S

@@ -25,8 +25,8 @@ from diem.protocol.partition_map import (
     Phase,
     acknowledged,
     encode_entry,
+    partition_of,
 )
-from diem.protocol.partitions import partition_of
 from diem.protocol.update import MARK_KEY, encode
 from services.data.publisher import Publisher, session
 from services.data.publisher import publisher as publisher_module

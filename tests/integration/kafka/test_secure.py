@@ -29,8 +29,8 @@ from diem.links.feed_reader import FeedReader
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner, client_id
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
-from diem.traffic.kafka import KafkaSink
-from diem.traffic.sink import SinkUnavailable
+from diem.traffic.kafka_sink import KafkaSink
+from diem.traffic.sinks import SinkUnavailable
 from tests.integration.data.process import bulk
 from tests.support.bridging import Heard, until
 from tests.support.patience import PATIENCE_S

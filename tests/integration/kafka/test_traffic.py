@@ -16,8 +16,8 @@ from diem.kafka.metadata import describe
 from diem.kafka.topics import TRAFFIC_CONFIG, ensure_traffic, settings_in_force
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
-from diem.traffic.kafka import KafkaSink
-from diem.traffic.sink import SinkUnavailable
+from diem.traffic.kafka_sink import KafkaSink
+from diem.traffic.sinks import SinkUnavailable
 from tests.integration.proxy.test_proxy import subscribe, unsubscribe
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

@@ -9,7 +9,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
 from bridge import consumer as module
 from bridge.consumer import OffsetCommitter
-from diem.kafka.client_log import quieten
+from diem.kafka.client import quieten
 from tests.support.patience import PATIENCE_S
 
 

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from diem.protocol.assignment import STABLE, UNKNOWN, Clone, Owner, Snapshot
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, partition_of
 from proxy.allowed import Allowed
 from proxy.routing import Router
 

@@ -15,8 +15,7 @@ from diem.protocol import messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.codes import ErrorCode
 from diem.protocol.messages import Refusal, Subscribe, Unsubscribe
-from diem.protocol.partition_map import Head, PartitionMap
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import Head, PartitionMap, partition_of
 from diem.protocol.update import encode
 from proxy import upstream_messages
 from proxy.allowed import Allowed

@@ -1,5 +1,3 @@
-"""TODO."""
-
 from typing import Any
 
 import pytest

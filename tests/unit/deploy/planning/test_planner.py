@@ -1,5 +1,3 @@
-"""TODO."""
-
 import json
 import time
 from dataclasses import replace
@@ -26,8 +24,7 @@ from deploy.planning.traffic_input import PlanningInput, learn
 from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
-from diem.protocol.partition_map import HOT
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import HOT, partition_of
 from metadata.placement.planner import PlanResult
 from metadata.plans.plan import decode, encode
 from tests.support.traffic import MINUTE, Life, write

@@ -1,5 +1,3 @@
-"""TODO."""
-
 import importlib.util
 import json
 import os

@@ -1,15 +1,28 @@
 """Why brokers do not let us in, as one line that says what to change."""
 
 import asyncio
+import gc
+import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    NotCoordinatorForGroupError,
+    RebalanceInProgressError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 
-from diem.kafka.client import connected, said, why
+from diem.kafka.client import connected, quieten, said, why
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 
@@ -87,3 +100,59 @@ async def test_a_broker_that_lets_us_in_meanwhile_is_no_fault(monkeypatch: pytes
     monkeypatch.setattr("diem.kafka.client.why", nothing)
     async with connected(KafkaOptions("127.0.0.1:1")) as client:
         assert attempts == [client, client]
+
+
+Fail = Callable[[], Awaitable[None]]
+
+
+async def left_behind(error: Exception) -> None:
+    """A task that ends with ``error`` when nobody waits for it any more: as a commit does that was given up."""
+
+    async def fail() -> None:
+        raise error
+
+    task = asyncio.ensure_future(fail())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        GroupLoadInProgressError,
+        GroupCoordinatorNotAvailableError,
+        NotCoordinatorForGroupError,
+        RebalanceInProgressError,
+        NodeNotReadyError,
+    ],
+)
+async def test_an_error_of_kafka_that_nobody_retrieves_is_one_line(
+    kind: type[KafkaError], caplog: pytest.LogCaptureFixture
+) -> None:
+    quieten()
+    quieten()
+    with structlog.testing.capture_logs() as lines:
+        await left_behind(kind())
+    assert [(line["log_level"], line["error"].split()[0]) for line in lines] == [("warning", kind.__name__)]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_any_other_error_that_nobody_retrieves_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    quieten()
+    with structlog.testing.capture_logs() as lines:
+        await left_behind(ValueError("a fault of our own"))
+    assert not lines
+    (record,) = [record for record in caplog.records if record.name == "asyncio"]
+    assert "never retrieved" in record.message
+    assert record.exc_info is not None
+
+
+async def test_a_handler_that_was_there_keeps_what_is_not_of_kafka() -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    quieten()
+    error = ValueError()
+    await left_behind(error)
+    await left_behind(KafkaError())
+    assert heard == [error]

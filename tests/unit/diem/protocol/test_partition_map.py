@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.kafka.topics import MAX_MESSAGE_BYTES
-from diem.protocol import feed_names
+from diem.protocol import feed
 from diem.protocol.partition_map import (
     HEAD_KEY,
     HOT,
@@ -22,9 +22,10 @@ from diem.protocol.partition_map import (
     encode_ack,
     encode_entry,
     encode_head,
+    murmur2,
+    partition_of,
     unknown_in,
 )
-from diem.protocol.partitions import partition_of
 
 PLACES = st.integers(HOT, 5)
 ENTRIES = st.builds(Entry, PLACES, st.none() | PLACES)
@@ -163,7 +164,7 @@ def test_the_records_are_the_documented_bytes() -> None:
 
 def test_names_of_a_feed_say_what_they_hold() -> None:
     found = {
-        name: feed_names.partition_of_name(name)
+        name: feed.partition_of_name(name)
         for name in ("diem.updates/0", "t-1.updates/11", "diem.updates.hot/0", "diem.partition-map/0", "store")
     }
     assert found == {
@@ -173,8 +174,8 @@ def test_names_of_a_feed_say_what_they_hold() -> None:
         "diem.partition-map/0": None,
         "store": None,
     }
-    assert feed_names.is_map("diem.partition-map/0")
-    assert not feed_names.is_map("diem.updates/0")
+    assert feed.is_map("diem.partition-map/0")
+    assert not feed.is_map("diem.updates/0")
 
 
 def test_an_acknowledgement_names_what_nobody_has_published() -> None:
@@ -199,3 +200,34 @@ def test_an_acknowledgement_fits_into_the_topic_however_much_is_unknown() -> Non
 def test_what_is_no_acknowledgement_names_nothing(value: bytes | None) -> None:
     assert unknown_in(value) == frozenset()
     assert unknown_in(b'{"epoch":7,"unknown":["no name",7,"/a"]}') == {b"/a"}
+
+
+VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "signed"), VECTORS.items())
+def test_the_hash_is_kafkas(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=300))
+def test_the_hash_is_that_of_the_kafka_client_in_use(key: bytes) -> None:
+    from aiokafka.partitioner import murmur2 as theirs  # noqa: PLC0415
+
+    assert murmur2(key) == theirs(key)
+
+
+@given(st.binary(max_size=300), st.integers(1, 1000))
+def test_every_key_has_one_of_the_partitions(key: bytes, count: int) -> None:
+    assert 0 <= partition_of(key, count) < count
+
+
+def test_one_partition_takes_everything() -> None:
+    assert {partition_of(f"/e/{n}".encode(), 1) for n in range(100)} == {0}

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from diem.protocol import codes, endpoints, feed, messages, update, versions
+from diem.protocol import codes, endpoints, feed, messages, update
 from diem.protocol.codes import ErrorCode
 from diem.protocol.messages import Auth, MessageError, Subscribe, Unsubscribe
 
@@ -116,8 +116,8 @@ def test_names_outside_the_rule_are_refused_with_a_reason(name: str) -> None:
 
 
 def test_versions_grow_even_when_the_clock_steps_back() -> None:
-    assert versions.next_version(0, 1700000000000) == 1700000000000
-    assert versions.next_version(1700000000000, 1600000000000) == 1700000000001
+    assert update.next_version(0, 1700000000000) == 1700000000000
+    assert update.next_version(1700000000000, 1600000000000) == 1700000000001
 
 
 def test_clients_reconnect_below_4500_unless_they_were_at_fault() -> None:

@@ -1,5 +1,6 @@
 """The recorder: what was really registered, pseudonyms, bounds, and an account of every event."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
 from diem.protocol.partition_map import Head, PartitionMap
-from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
+from diem.protocol.traffic import MAX_ACCESSED, MAX_EVENT_BYTES, Accessed, Counted, TrafficEvent, Type, decode
 from diem.protocol.update import Change, encode
-from diem.traffic.recorder import Recorder
+from diem.traffic.recorder import AccessCounter, Recorder
 
 START = 1_700_000_000_000
 
@@ -343,3 +344,72 @@ def test_one_address_leaves_half_of_the_memory_to_others(tmp_path: Path) -> None
         for _ in range(20):
             session.visit.subscribed(names)
         assert bound - 6000 < world.recorder._bytes <= bound
+
+
+LONGEST = Accessed("a" * 8, "p" * 32, f"/{'e' * 255}", 10**15, 10**15)
+
+
+class AccessWorld:
+    def __init__(self, max_queued: int = 500) -> None:
+        self.clock = ManualClock(wall_ms=START)
+        self.counted: Sequence[Accessed] = ()
+        self.accesses = AccessCounter("data", self.clock.wall_ms, self.take, max_queued=max_queued)
+
+    def take(self) -> Sequence[Accessed]:
+        taken, self.counted = self.counted, ()
+        return taken
+
+
+def test_counts_become_an_event_of_their_interval() -> None:
+    world = AccessWorld()
+    world.counted = (Accessed("abcd1234", "free", "/a", 3, 1), Accessed("", "anonymous", "", 2, 0))
+    world.clock.advance(60)
+    world.accesses.count()
+    event = decode(world.accesses.next() or b"")
+    assert event.id == f"{world.accesses.boot}-1"
+    assert (event.type, event.edge, event.since, event.until) == (Type.ACCESS, "data", START, START + 60_000)
+    assert event.requests == (Accessed("abcd1234", "free", "/a", 3, 1), Accessed("", "anonymous", "", 2, 0))
+    assert world.accesses.next() is None
+
+
+def test_nothing_asked_makes_no_event() -> None:
+    world = AccessWorld()
+    world.clock.advance(60)
+    world.accesses.count()
+    assert (world.accesses.queued, dict(world.accesses.recorded)) == (0, {})
+
+
+def test_very_many_counts_are_several_events_that_are_not_too_long() -> None:
+    world = AccessWorld()
+    world.counted = [LONGEST] * (2 * MAX_ACCESSED + 1)
+    world.clock.advance(60)
+    world.accesses.count()
+    lines = [world.accesses.next() or b"" for _ in range(3)]
+    assert [len(decode(line).requests) for line in lines] == [MAX_ACCESSED, MAX_ACCESSED, 1]
+    assert len({decode(line).id for line in lines}) == 3
+    assert max(map(len, lines)) <= MAX_EVENT_BYTES
+
+
+def test_what_does_not_fit_is_lost_and_counted() -> None:
+    world = AccessWorld(max_queued=2)
+    for _ in range(4):
+        world.counted = [LONGEST]
+        world.clock.advance(60)
+        world.accesses.count()
+    assert (world.accesses.queued, dict(world.accesses.lost)) == (2, {"queue": 2})
+    assert world.accesses.next() is not None
+    world.accesses.drop_all("end")
+    assert (world.accesses.queued, dict(world.accesses.lost)) == (0, {"queue": 2, "end": 1})
+    assert world.accesses.recorded == {"access": 4}
+
+
+def test_a_clock_that_is_set_back_loses_no_count() -> None:
+    world = AccessWorld()
+    world.counted = [LONGEST]
+    world.clock.step_wall(-3600)
+    world.accesses.count()
+    assert world.accesses.queued == 0
+    world.clock.advance(60)
+    world.accesses.count()
+    event = decode(world.accesses.next() or b"")
+    assert (event.since, event.until, len(event.requests)) == (START - 3_600_000, START - 3_540_000, 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse  # type: ignore[import-untyped]
 
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import partition_of
 from metadata.placement import baselines, bounds, coarsen
 from metadata.placement.bisect import bisected
 from metadata.placement.choose_p import partitions

@@ -6,8 +6,7 @@ import pytest
 
 from diem.kafka.map_reader import MapRecord
 from diem.process.clock import ManualClock
-from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack
-from diem.protocol.partitions import partition_of
+from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack, partition_of
 from metadata.plans import plan_service
 from metadata.plans.plan import Plan
 from metadata.plans.plan_service import PlanService

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.protocol.retry_after import retry_after_s
+from diem.process.backoff import retry_after_s
 from services.data.sources.http import next_time
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import archive
+from deploy.kafka import program
 
 VERSION = """[ "$1" = -version ] && { echo 'openjdk version "17.0.1"'; exit; }"""
 IS_CHECKING = 'case "$*" in *VerifySharedSpaces*) '
@@ -42,21 +42,21 @@ def files(jars: tuple[Path, ...]) -> set[str]:
 
 def test_archive_is_made_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, WRITES)
-    made = archive.prepare(java.path, jars)
+    made = program.prepare_archive(java.path, jars)
     assert made is not None
     assert made.read_text() == "classes\n"
-    assert archive.prepare(java.path, jars) == made
+    assert program.prepare_archive(java.path, jars) == made
     assert java.runs == 1
     assert files(jars) == {".jar", ".jsa"}
 
 
 def test_archive_of_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, WRITES)
-    first = archive.prepare(java.path, jars)
+    first = program.prepare_archive(java.path, jars)
     (jars[0].parent / "recording-killed").mkdir()
     jars[0].unlink()
     (jars[0].parent / "b.jar").touch()
-    second = archive.prepare(java.path, (jars[0].parent / "b.jar",))
+    second = program.prepare_archive(java.path, (jars[0].parent / "b.jar",))
     assert first is not None
     assert second is not None
     assert first != second
@@ -65,13 +65,13 @@ def test_archive_of_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...
 
 def test_java_that_cannot_make_one_is_asked_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, FAILS)
-    assert archive.prepare(java.path, jars) is None
-    assert archive.prepare(java.path, jars) is None
+    assert program.prepare_archive(java.path, jars) is None
+    assert program.prepare_archive(java.path, jars) is None
     assert java.runs == 1
     assert files(jars) == {".jar", ".none"}
 
 
 def test_archive_that_crashes_java_is_not_kept(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, WRITES, check="exit 134")
-    assert archive.prepare(java.path, jars) is None
+    assert program.prepare_archive(java.path, jars) is None
     assert files(jars) == {".jar", ".none"}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.traffic.files import BLOCK, Files, FileSink, NoRoom
-from diem.traffic.sink import SinkUnavailable
+from diem.traffic.sinks import BLOCK, Files, FileSink, NoRoom, SinkUnavailable
 
 BOOT, EARLIER = "0123456789ab", "ba9876543210"
 

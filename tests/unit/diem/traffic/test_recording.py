@@ -13,11 +13,10 @@ from diem.fanout.fanout import UpdateCounter
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.traffic import TrafficEvent, Type, decode
-from diem.traffic import flusher as module
-from diem.traffic.flusher import Flusher
+from diem.traffic import recording as module
 from diem.traffic.recorder import Recorder
-from diem.traffic.recording import samples
-from diem.traffic.sink import SinkUnavailable
+from diem.traffic.recording import Flusher, samples
+from diem.traffic.sinks import SinkUnavailable
 from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000 // 60_000 * 60_000

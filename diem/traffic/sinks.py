@@ -1,7 +1,7 @@
-"""Files of JSON Lines, each complete before a reader sees it: ``<dir>/in/<edge>-<boot>-<n>.jsonl``.
+"""The sink of encoded events, and its implementation as files: ``<dir>/in/<edge>-<boot>-<n>.jsonl``, JSON Lines.
 
-While one is written its name begins with a dot. A reader removes what it has read: what is there is what is unread, and
-when that is as much as may be, what is new is lost. So a reader never misses the middle of what it reads.
+The name of a file begins with a dot until it is complete. Readers remove files that they have read: what is there is
+unread, and when its size is at the limit, new events are lost. So a reader never misses the middle of what it reads.
 """
 
 import asyncio
@@ -11,9 +11,41 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from diem.traffic.sink import SinkUnavailable
+from diem.errors import DiemError
+
+
+class SinkUnavailable(DiemError):
+    """Events were not written, or it is not known whether they were; the same ones may be offered again."""
+
+    retriable = True
+
+    def __init__(self, reason: str, text: str) -> None:
+        self.reason = reason
+        """One word: the label under which losses are counted meanwhile."""
+        self.text = text
+        super().__init__(reason, text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class EventSink(Protocol):
+    """Where events go."""
+
+    async def write(self, events: Sequence[bytes]) -> None:
+        """Write some events; called every second at least, with none if there are none.
+
+        Raises:
+            SinkUnavailable: they may be offered again.
+        """
+        ...
+
+    async def close(self) -> None:
+        """No more events come."""
+        ...
+
 
 BLOCK: Final = 64 * 1024
 

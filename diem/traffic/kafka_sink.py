@@ -9,11 +9,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.client import end_producer
-from diem.kafka.client_log import quieten
+from diem.kafka.client import end_producer, quieten
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
-from diem.traffic.sink import SinkUnavailable
+from diem.traffic.sinks import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {
     # Sums over millions of events: one that is lost with a broker, or comes twice, is not worth a round among replicas.

@@ -82,10 +82,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             gc.collect()
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
-                background = [tasks.create_task(sources.run(store.put)), tasks.create_task(feed.run())]
+                background = [tasks.create_task(sources.run(store.writer.put)), tasks.create_task(feed.run())]
                 background.append(tasks.create_task(store.lost()))
                 if publisher is not None:
-                    store.subscribe(publisher.changed)
+                    store.index.subscribe(publisher.changed)
                     background.append(tasks.create_task(publisher.run()))
                 await server.run_until(life.stopping, public)
                 await keys.drain(settings.drain_seconds / 4)
@@ -104,7 +104,7 @@ def serve_feed(
 ) -> tuple[FeedServer, InternalListener]:
     """The feed of the store's changes on the internal listener, with health, metrics, status and API keys."""
     feed = FeedServer(store)
-    store.subscribe(feed.changed)
+    store.index.subscribe(feed.changed)
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

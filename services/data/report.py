@@ -50,7 +50,7 @@ class DataReport:
             "store": store.id,
             "endpoints": len(store.changes),
             "sequence": store.changes.sequence,
-            "queued": store.queued,
+            "queued": len(store.writer),
             "sources": self._sources.status(),
             "publisher": self._publisher.status() if self._publisher else None,
             "uptime_seconds": round(time.monotonic() - self._started, 1),
@@ -61,11 +61,11 @@ class DataReport:
         store = self._store
         yield metrics.ENDPOINTS.sample(len(store.changes))
         yield metrics.STORE_SEQUENCE.sample(store.changes.sequence)
-        yield metrics.STORE_COMMITS.sample(store.counts.commits)
-        yield metrics.STORE_CHANGES.sample(store.counts.changes)
-        yield metrics.STORE_UNCHANGED.sample(store.counts.unchanged)
-        yield metrics.STORE_FAILURES.sample(store.counts.failures)
-        yield metrics.STORE_QUEUE.sample(store.queued)
+        yield metrics.STORE_COMMITS.sample(store.writer.counts.commits)
+        yield metrics.STORE_CHANGES.sample(store.writer.counts.changes)
+        yield metrics.STORE_UNCHANGED.sample(store.writer.counts.unchanged)
+        yield metrics.STORE_FAILURES.sample(store.writer.counts.failures)
+        yield metrics.STORE_QUEUE.sample(len(store.writer))
         yield metrics.FEED_READERS.sample(feed.readers)
         yield metrics.FEED_SENT.sample(feed.sent)
         if self._publisher is not None:

@@ -73,7 +73,7 @@ class StoreFeed:
         store = self._store = await Store.open(f"sqlite:///{self._directory}/store-{self._stores}.db")
         await self._stack.enter_async_context(store.serving())
         server = FeedServer(store)
-        self._stack.callback(store.subscribe(server.changed))
+        self._stack.callback(store.index.subscribe(server.changed))
         ends = {"/feed": server}
         listener = InternalListener("127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, ends=ends)
         await listener.start()
@@ -90,7 +90,7 @@ class StoreFeed:
         for start in range(0, len(names), 50):
             self._values += 1
             points = [Point(0, self._values)]
-            await self._store.put([build(name, "MW", "PT1H", points) for name in names[start : start + 50]])
+            await self._store.writer.put([build(name, "MW", "PT1H", points) for name in names[start : start + 50]])
 
     async def wipe(self) -> None:
         await self.close()

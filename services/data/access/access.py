@@ -175,7 +175,7 @@ class Access:
     def _count(self, verdict: QuotaDecision, asked: QuotaRequest) -> QuotaDecision:
         if not asked.free:
             # What clients ask for is theirs to choose: names that there are not would be without number.
-            known = asked.endpoint is not None and self._store.head(asked.endpoint) is not None
+            known = asked.endpoint is not None and self._store.index.heads.get(asked.endpoint) is not None
             endpoint = asked.endpoint if known and asked.endpoint is not None else ""
             cell = Cell(verdict.key.id if verdict.key else "", verdict.plan, endpoint)
             self.usage.add(cell, verdict.reason, self._today, refused=verdict.reason is not QuotaReason.ADMITTED)

@@ -94,12 +94,12 @@ class Catalogue:
         if found is None:
             return None
         self._parts.move_to_end(wanted)
-        if found.revision == self._store.revision:
+        if found.revision == self._store.index.revision:
             return found
         return found if not fresh and self._clock.monotonic() - found.made_at < MAX_AGE_S else None
 
     async def _make(self, wanted: CataloguePage) -> Part:
-        revision, made_at, names = self._store.revision, self._clock.monotonic(), self._store.names
+        revision, made_at, names = self._store.index.revision, self._clock.monotonic(), self._store.index.names
         pieces: list[bytes] = []
         entries, more, last = 0, False, ""
         at = bisect_right(names, wanted.after)
@@ -121,7 +121,7 @@ class Catalogue:
         return made
 
     def _listed(self, names: Sequence[str], *, gone: bool) -> list[EndpointHead]:
-        heads = [head for name in names if (head := self._store.head(name)) is not None]
+        heads = [head for name in names if (head := self._store.index.heads.get(name)) is not None]
         return heads if gone else [head for head in heads if not head.gone]
 
 

@@ -18,7 +18,7 @@ from services.data.api.history import wanted_version
 from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type, read_body
 from services.data.datasets.form import body as json_body
 from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
-from services.data.store import Accepted, Store
+from services.data.store import Accepted, Store, Write
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
@@ -65,7 +65,7 @@ class DataApi:
         """
         endpoint = _endpoint(request)
         wanted = wanted_version(request)
-        head = self._store.head(endpoint)
+        head = self._store.index.heads.get(endpoint)
         if head is None:
             raise UnknownEndpoint(endpoint)
         version = wanted or head.version
@@ -77,10 +77,10 @@ class DataApi:
         condition = request.headers.get("if-none-match")
         if version == head.version and has_etag(condition, _etag(version, chosen)):
             return Response(status_code=304, headers=_headers(version, chosen))
-        stored = await self._store.read(endpoint) if version == head.version else None
+        stored = await self._store.reads.current(endpoint) if version == head.version else None
         # Not one that was committed meanwhile, if this one was asked for.
         if stored is None or (wanted and stored.version != wanted):
-            stored = await self._store.read_version(endpoint, version)
+            stored = await self._store.reads.version(endpoint, version)
             if has_etag(condition, _etag(version, chosen)):
                 return Response(status_code=304, headers=_headers(version, chosen))
         if chosen == CSV:
@@ -103,7 +103,7 @@ class DataApi:
             return _unsupported(f"{JSON} or {CSV}")
         body = await read_body(request, datasets.MAX_DATASET_BYTES)
         dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
-        (accepted,) = await self._store.put([dataset], key=idempotency_key(request, body))
+        (accepted,) = await self._store.writer.submit(Write([dataset], key=idempotency_key(request, body)))
         return _json(_answer(accepted))
 
     async def put_bulk(self, request: Request) -> Response:
@@ -117,7 +117,7 @@ class DataApi:
         parsed = datasets.parse_bulk(body)
         for dataset in parsed:
             self._refuse_owned(dataset.endpoint)
-        accepted = await self._store.put(parsed, key=idempotency_key(request, body))
+        accepted = await self._store.writer.submit(Write(parsed, key=idempotency_key(request, body)))
         return _json({"accepted": [_answer(one) for one in accepted]})
 
     async def delete(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class DataApi:
             return refused
         endpoint = _endpoint(request)
         self._refuse_owned(endpoint)
-        accepted = await self._store.delete(endpoint, key=idempotency_key(request, b""))
+        accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b""))
         return _json(_answer(accepted))
 
     def _unauthorised(self, request: Request) -> Response | None:
@@ -141,7 +141,7 @@ class DataApi:
             raise OwnedBySource(endpoint, owner)
 
     def _from_csv(self, endpoint: str, body: bytes, request: Request) -> datasets.Dataset:
-        head = self._store.head(endpoint)
+        head = self._store.index.heads.get(endpoint)
         known = (head.unit, head.resolution) if head is not None and not head.gone else (None, None)
         (dataset,) = datasets.rows_to_datasets(
             datasets.parse_csv(body),

@@ -51,11 +51,11 @@ class HistoryApi:
     async def versions(self, request: Request) -> Response:
         """``GET /v1/history/{endpoint}``: the versions that are kept, newest first."""
         endpoint = endpoints.check(request.scope["path"].removeprefix(PREFIX))
-        head = self._store.head(endpoint)
+        head = self._store.index.heads.get(endpoint)
         if head is None:
             raise UnknownEndpoint(endpoint)
         # Versions become too old without a newer one.
-        count = await self._store.count_versions(endpoint)
+        count = await self._store.reads.count(endpoint)
         if has_etag(request.headers.get("if-none-match"), _etag(head.version, count)):
             return Response(status_code=304, headers=_headers(head.version, count))
         found = self._descriptions.get(endpoint)
@@ -80,7 +80,7 @@ class HistoryApi:
 
     async def _describe(self, request: Request, endpoint: str) -> VersionList:
         async with self._turn:
-            kept = await self._store.versions(endpoint)
+            kept = await self._store.reads.versions(endpoint)
             size = sum(len(each.content) for each in kept)
             cost.add(request, size // BYTES_A_REQUEST)
             body = await asyncio.to_thread(_body, endpoint, kept) if size > LARGE else _body(endpoint, kept)

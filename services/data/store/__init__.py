@@ -6,11 +6,10 @@ pure), ``transaction`` (its SQL), ``reader``, ``index``, ``retention``; ``databa
 """
 
 from services.data.store.index import EndpointHead
-from services.data.store.reader import Stored
 from services.data.store.retention import HistoryLimits, StoredVersion
 from services.data.store.rollback_guard import MARK_FILE
 from services.data.store.store import Store, StoreLimits
-from services.data.store.write_plan import Accepted, IdempotencyKey
+from services.data.store.write_plan import Accepted, IdempotencyKey, Write
 from services.data.store.writer import WriterLimits
 
 __all__ = [
@@ -21,7 +20,7 @@ __all__ = [
     "IdempotencyKey",
     "Store",
     "StoreLimits",
-    "Stored",
     "StoredVersion",
+    "Write",
     "WriterLimits",
 ]

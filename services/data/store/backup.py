@@ -44,7 +44,7 @@ async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
             await connection.run_sync(check_known)
             tables = await connection.run_sync(tables_of)
             if "store" not in tables:
-                raise DataError(f"there is no store in {database.shown}")
+                raise DataError(f"there is no store in {database.display_name}")
             header = await _header(connection, tables, now_ms)
             # A name of its own and no file that is there: another backup to the same path may be on its way.
             descriptor, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
@@ -52,7 +52,7 @@ async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
             counts = await _write(descriptor, connection, header, tables)
         part.replace(path)
     except ERRORS as error:
-        raise DataError(f"the backup of {database.shown} failed: {reason(error)}") from error
+        raise DataError(f"the backup of {database.display_name} failed: {reason(error)}") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
@@ -150,16 +150,16 @@ async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, l
     header = check(path)
     database = database_at(url, TIMEOUT_S)
     try:
-        await database.claim()
-        async with database.writing(at_leisure=True) as connection:
-            before = await connection.run_sync(_clear, database.shown, replace)
+        await database.lock()
+        async with database.writing(long_running=True) as connection:
+            before = await connection.run_sync(_clear, database.display_name, replace)
             await connection.run_sync(_load, path, header.revision)
             keys = await connection.run_sync(_forbid, before.keys)
             floor = max(now_ms, least_version + 1, before.version + 1)
             restored = await _renew(connection, floor, now_ms)
             await connection.commit()
     except ERRORS as error:
-        raise DataError(f"{database.shown} cannot be restored: {reason(error)}; nothing was changed") from error
+        raise DataError(f"{database.display_name} cannot be restored: {reason(error)}; nothing was changed") from error
     finally:
         await database.close()
     return restored._replace(keys=keys, created=header.created)

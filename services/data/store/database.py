@@ -18,11 +18,11 @@ class Database(Protocol):
     """One database. One process at a time writes to it; what is read is what was committed."""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Where it is, for people: never with a password."""
         ...
 
-    async def claim(self) -> None:
+    async def lock(self) -> None:
         """Have the database for this process alone, until :meth:`close` or the process's end, however it ends.
 
         Raises:
@@ -31,11 +31,11 @@ class Database(Protocol):
         """
         ...
 
-    def writing(self, *, at_leisure: bool = False) -> AbstractAsyncContextManager[AsyncConnection]:
+    def writing(self, *, long_running: bool = False) -> AbstractAsyncContextManager[AsyncConnection]:
         """The writer's connection, for one transaction, which the caller commits; it is on the disk then.
 
         A transaction waits no longer than the time-out that the database was opened with, unless it is one
-        ``at_leisure``, such as a migration. After an error the next one begins on a new connection.
+        ``long_running``, such as a migration. After an error the next one begins on a new connection.
 
         Raises:
             StoreInUse: this process has lost the database: another one has it, or it was replaced.
@@ -47,7 +47,7 @@ class Database(Protocol):
         """A connection for single statements, each on the last committed state; writes never hold them up."""
         ...
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """See whether the database is still there and this process's own. Raises as :meth:`writing` does."""
         ...
 

@@ -14,7 +14,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class EndpointHead(NamedTuple):
-    """Everything about an endpoint but its data; the columns of the table ``endpoints`` by their names."""
+    """An endpoint without its data; the columns of the table ``endpoints`` by their names."""
 
     endpoint: str
     sequence: int
@@ -42,27 +42,27 @@ class StoreIndex:
         self.heads: dict[str, EndpointHead] = {}
         self.changes = ChangeMap()
         self.revision = 0
-        """Changes whenever a head does, also by what is no change for the feed."""
+        """Changes whenever a head does, also where the feed has no change."""
         self.version = 0
-        """The greatest of all versions."""
+        """The greatest version of all endpoints."""
         self._names: list[str] = []
         self._listeners: list[Callable[[], Any]] = []
 
     @property
     def names(self) -> Sequence[str]:
-        """All names in their order; the list that is returned does not change."""
+        """Return all names, sorted; the returned list does not change."""
         if len(self._names) < len(self.heads):
             # Heads are never removed, so those that are new are the last: two runs, which is nearly sorted.
             self._names = sorted([*self._names, *islice(self.heads, len(self._names), None)])
         return self._names
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``listener()`` after changes were applied; returns what ends this."""
+        """Call ``listener()`` after changes were applied; return a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def apply(self, heads: Iterable[EndpointHead]) -> int:
-        """Take heads that are committed, in ascending order of sequence; returns how many are changes.
+        """Apply committed heads, in ascending order of sequence; return how many are changes.
 
         One whose sequence the map has already, as after a commit of which the answer was lost or for a new title,
         is no change for the feed.
@@ -83,6 +83,6 @@ class StoreIndex:
                 try:
                     listener()
                 except Exception:
-                    # What is committed is answered as committed, whoever fails to hear of it.
+                    # What is committed is answered as committed, even if a listener fails.
                     _logger.exception("a listener to changes failed")
         return count

@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from services.data.errors import StoreInUse
 
 READERS: Final = 4
-CLAIM_WITHIN_S: Final = 1.0
-LEISURE_S: Final = 600.0
+LOCK_WITHIN_S: Final = 1.0
+LONG_RUNNING_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
 _TAKE: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema())), pg_backend_pid()")
@@ -29,8 +29,8 @@ _HOLDER: Final = text(
     " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-_AT_LEISURE: Final = text(f"SET LOCAL statement_timeout = {int(LEISURE_S * 1000)}")
-_CLAIMED: Final = "diem.claimed"
+_LONG_RUNNING: Final = text(f"SET LOCAL statement_timeout = {int(LONG_RUNNING_S * 1000)}")
+_LOCKED: Final = "diem.locked"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 """A session whose machine has vanished ends, and lets go of the lock, within 11 s."""
 
@@ -45,7 +45,7 @@ class PostgresDatabase:
         if mode is not None:
             url = url.update_query_dict({"ssl": mode})
         where = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        self.shown = where.render_as_string()
+        self.display_name = where.render_as_string()
         self._timeout_s = timeout_s
         self._session: int | None = None
         """The server's process for the session that had the lock last."""
@@ -60,31 +60,31 @@ class PostgresDatabase:
             pool_reset_on_return=None,
         )
 
-    async def claim(self) -> None:
+    async def lock(self) -> None:
         """Open the writer's session and take the lock.
 
         The session of a process that was killed lives on until the server notices: it is waited for, for a second.
         """
-        deadline = time.monotonic() + CLAIM_WITHIN_S
+        deadline = time.monotonic() + LOCK_WITHIN_S
         while True:
             try:
-                return await self.look()
+                return await self.check()
             except StoreInUse:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(0.05)
 
     @asynccontextmanager
-    async def writing(self, *, at_leisure: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:
         """The session that holds the lock; a new one takes it first."""
-        limit_s = max(LEISURE_S, self._timeout_s) if at_leisure else self._timeout_s
+        limit_s = max(LONG_RUNNING_S, self._timeout_s) if long_running else self._timeout_s
         with _driver_errors():
             try:
                 async with asyncio.timeout(limit_s), self._writer.connect() as connection:
                     try:
                         await self._hold(connection)
-                        if at_leisure:
-                            await connection.execute(_AT_LEISURE)
+                        if long_running:
+                            await connection.execute(_LONG_RUNNING)
                         yield connection
                     except Exception:
                         await _undo(connection)
@@ -98,7 +98,7 @@ class PostgresDatabase:
 
     async def _hold(self, connection: AsyncConnection) -> None:
         raw = await connection.get_raw_connection()
-        if _CLAIMED in raw.info:
+        if _LOCKED in raw.info:
             return
         taken, session = (await connection.execute(_TAKE, {"half": LOCK})).one()
         if not taken:
@@ -106,10 +106,10 @@ class PostgresDatabase:
             if self._session is not None and holder in {None, self._session}:
                 # A server that hangs does not see that a session has ended. Nobody else has the lock meanwhile.
                 raise ConnectionError("the database has not ended the last session yet")
-            raise StoreInUse(f"the store {self.shown} is in use by another process")
+            raise StoreInUse(f"the store {self.display_name} is in use by another process")
         # The lock is the session's and not the transaction's.
         await connection.commit()
-        raw.info[_CLAIMED] = True
+        raw.info[_LOCKED] = True
         self._session = session
 
     @asynccontextmanager
@@ -119,7 +119,7 @@ class PostgresDatabase:
             async with asyncio.timeout(self._timeout_s), self._reader.connect() as connection:
                 yield connection
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """See whether the session and its lock are still there; else take the lock again."""
         async with self.writing() as connection:
             await connection.execute(text("SELECT 1"))

@@ -1,7 +1,7 @@
 """Read committed data, through a bounded cache: current datasets and retained versions."""
 
 from collections import OrderedDict
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
 
@@ -14,21 +14,13 @@ from services.data.store.tables import ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
 
-class Stored(NamedTuple):
-    """An endpoint's dataset as stored: ``content`` is its canonical JSON."""
-
-    version: int
-    changed_ms: int
-    content: bytes
-
-
 class Cache:
-    """The least recently used go when the contents have more than ``max_bytes`` in all."""
+    """Datasets by endpoint; evicts the least recently used beyond ``max_bytes`` of content."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._items: OrderedDict[str, Stored] = OrderedDict()
+        self._items: OrderedDict[str, StoredVersion] = OrderedDict()
 
     def __contains__(self, endpoint: str) -> bool:
         return endpoint in self._items
@@ -36,15 +28,15 @@ class Cache:
     def __len__(self) -> int:
         return len(self._items)
 
-    def get(self, endpoint: str) -> Stored | None:
-        """What is cached for an endpoint."""
+    def get(self, endpoint: str) -> StoredVersion | None:
+        """Return what is cached for an endpoint."""
         found = self._items.get(endpoint)
         if found is not None:
             self._items.move_to_end(endpoint)
         return found
 
-    def put(self, endpoint: str, stored: Stored) -> None:
-        """Keep a dataset, unless a later one is there."""
+    def put(self, endpoint: str, stored: StoredVersion) -> None:
+        """Cache a dataset, unless a later one is there."""
         before = self._items.get(endpoint)
         if before is not None:
             if before.version >= stored.version:
@@ -58,28 +50,28 @@ class Cache:
             self._bytes -= len(evicted.content)
 
     def drop(self, endpoint: str) -> None:
-        """Forget an endpoint."""
+        """Remove an endpoint."""
         dropped = self._items.pop(endpoint, None)
         if dropped is not None:
             self._bytes -= len(dropped.content)
 
 
-_READ: Final = select(ENDPOINTS.c.version, ENDPOINTS.c.changed_ms, ENDPOINTS.c.content, ENDPOINTS.c.kind)
+_READ: Final = select(*(ENDPOINTS.c[name] for name in StoredVersion._fields))
 _VERSIONS: Final = [
     select(*(table.c[name] for name in StoredVersion._fields)).where(table.c.endpoint == bindparam("name"))
     for table in (ENDPOINTS, HISTORY)
 ]
 
 
-def _kept(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
-    """The versions that are kept, newest first; what is deleted later than it may be is not among them."""
+def _retained(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
+    """Select the retained versions, newest first, without those that are overdue for deletion."""
     # One statement, so that a change meanwhile makes no version be missed.
     listed = union_all(current, old.where(HISTORY.c.changed_ms >= bindparam("oldest")))
     return listed.order_by(desc("version")).limit(bindparam("at_most"))
 
 
-_HISTORY: Final = _kept(*_VERSIONS)
-_LISTED: Final = _kept(*(each.with_only_columns(each.selected_columns.version) for each in _VERSIONS)).subquery()
+_HISTORY: Final = _retained(*_VERSIONS)
+_LISTED: Final = _retained(*(each.with_only_columns(each.selected_columns.version) for each in _VERSIONS)).subquery()
 _COUNT: Final = select(func.count()).select_from(_LISTED)
 _VERSION: Final = union_all(
     _VERSIONS[0].where(ENDPOINTS.c.version == bindparam("wanted")),
@@ -88,19 +80,19 @@ _VERSION: Final = union_all(
 
 
 class Reader:
-    """Reads from the database what is not in the cache, and keeps the cache as new as what was committed."""
+    """Reads from the cache, else from the database; :meth:`committed` keeps the cache current."""
 
     def __init__(
-        self, database: Database, state: StoreIndex, clock: Clock, *, history: HistoryLimits, cache_bytes: int
+        self, database: Database, index: StoreIndex, clock: Clock, *, history: HistoryLimits, cache_bytes: int
     ) -> None:
         self._database = database
-        self._heads = state.heads
+        self._heads = index.heads
         self._clock = clock
         self._history = history
         self._cache = Cache(cache_bytes)
 
-    async def current(self, endpoint: str) -> Stored:
-        """The dataset of an endpoint: at least the version that its head has.
+    async def current(self, endpoint: str) -> StoredVersion:
+        """Return the dataset of an endpoint: at least the version of its head.
 
         Raises:
             UnknownEndpoint, EndpointDeleted: there is none.
@@ -117,17 +109,16 @@ class Reader:
         try:
             async with self._database.reading() as connection:
                 found = await connection.execute(_READ.where(ENDPOINTS.c.endpoint == endpoint))
-                version, changed_ms, content, kind = found.one()
+                stored = StoredVersion._make(found.one())
         except ERRORS as error:
             raise StoreUnavailable("the store cannot be read now") from error
-        if kind:
-            raise EndpointDeleted(endpoint, version)
-        stored = Stored(version, changed_ms, content)
+        if stored.kind:
+            raise EndpointDeleted(endpoint, stored.version)
         self._cache.put(endpoint, stored)
         return stored
 
     async def versions(self, endpoint: str) -> list[StoredVersion]:
-        """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
+        """Return the current and the retained old versions of an endpoint, newest first; deletions are versions too.
 
         Raises:
             UnknownEndpoint: there never was such an endpoint.
@@ -138,7 +129,7 @@ class Reader:
         return [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
 
     async def count(self, endpoint: str) -> int:
-        """How many versions of an endpoint :meth:`versions` has.
+        """Return how many :meth:`versions` there are: fewer with time.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -146,8 +137,8 @@ class Reader:
         ((count,),) = await self._rows(_COUNT, {"name": endpoint, **self._limits()})
         return int(count)
 
-    async def version(self, endpoint: str, version: int) -> Stored:
-        """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
+    async def version(self, endpoint: str, version: int) -> StoredVersion:
+        """Return one version of an endpoint's dataset: the current one, or one of :meth:`versions`.
 
         Raises:
             UnknownEndpoint, VersionNotKept: there is no such endpoint, or not this version of it.
@@ -159,10 +150,10 @@ class Reader:
         rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
         if not rows:
             raise VersionNotKept(endpoint, version)
-        kept = StoredVersion._make(rows[0])
-        if kept.kind:
+        stored = StoredVersion._make(rows[0])
+        if stored.kind:
             raise EndpointDeleted(endpoint, version)
-        return Stored(version, kept.changed_ms, kept.content)
+        return stored
 
     def _limits(self) -> dict[str, int]:
         return {"oldest": self._history.oldest_ms(self._clock.wall_ms()), "at_most": self._history.versions}
@@ -175,12 +166,13 @@ class Reader:
             raise StoreUnavailable("the store cannot be read now") from error
 
     def committed(self, planned: WritePlan) -> None:
-        """Take over what was committed."""
-        # Only what somebody reads: a cache of everything that is written would push out what is wanted.
+        """Update what is cached of the committed endpoints."""
+        # Only what somebody reads: a cache of everything that is written would evict what is read.
         for endpoint, head in planned.heads.items():
             if endpoint not in self._cache:
                 continue
             if head.gone:
                 self._cache.drop(endpoint)
             else:
-                self._cache.put(endpoint, Stored(head.version, head.changed_ms, planned.contents[endpoint]))
+                content = planned.contents[endpoint]
+                self._cache.put(endpoint, StoredVersion(head.version, head.changed_ms, head.kind, content))

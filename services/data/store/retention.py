@@ -7,23 +7,22 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.data.store.index import EndpointHead
 from services.data.store.tables import HISTORY, REQUESTS
 from services.data.store.write_plan import WritePlan
 
 SLACK: Final = 8
-"""Old versions beyond its number that an endpoint may have for a while: so many share one look for the oldest."""
+"""Old versions beyond its number that an endpoint may have for a while: so many share one deletion."""
 BATCH: Final = 32
-"""Endpoints that have to have too many before one is looked at, and at most four times as many are at once."""
+"""Endpoints that must have too many before any is pruned; at most four times as many are pruned at once."""
 OVERDUE: Final = 2 * SLACK
-"""Old versions beyond its number with which one endpoint is looked at by itself: a store may have few of them."""
+"""Old versions beyond its number with which one endpoint is pruned alone: a store may have few endpoints."""
 EXPIRED: Final = 500
 """Versions that are deleted at once because of their age."""
 DAY_MS: Final = 24 * 3600 * 1000
 
 
 class StoredVersion(NamedTuple):
-    """One version of an endpoint: the current one, or an old one. ``content`` is empty where it was deleted."""
+    """One version of an endpoint, current or old. ``content`` is its canonical JSON, empty where it was deleted."""
 
     version: int
     changed_ms: int
@@ -33,7 +32,7 @@ class StoredVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """How many versions of an endpoint are kept, the current one among them, and for how long after acceptance."""
+    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance."""
 
     versions: int = 24
     days: float = 7.0
@@ -44,52 +43,14 @@ class HistoryLimits:
         return self.versions - 1
 
     def oldest_ms(self, now_ms: int) -> int:
-        """What was accepted before is not kept."""
+        """Return the time before which versions are not retained."""
         return now_ms - int(self.days * DAY_MS)
 
 
-class Retention:
-    """Counts the old versions of each endpoint, and says which endpoints have too many. Pure.
-
-    Bounded by the endpoints of the store. A count may be too great (age has removed some), never too small.
-    """
-
-    def __init__(self, limits: HistoryLimits, counts: Mapping[str, int]) -> None:
-        self._limits = limits
-        self._counts: dict[str, int] = {}
-        self._due: dict[str, None] = {}
-        self._overdue: set[str] = set()
-        for endpoint, count in counts.items():
-            self._count(endpoint, count)
-
-    def added(self, endpoints: Iterable[str]) -> None:
-        """These have one old version more each."""
-        for endpoint in endpoints:
-            self._count(endpoint, self._counts.get(endpoint, 0) + 1)
-
-    def due(self) -> list[str]:
-        """Endpoints whose oldest versions are to be deleted now; none until it is worth a statement."""
-        return list(self._due)[: 4 * BATCH] if len(self._due) >= BATCH or self._overdue else []
-
-    def pruned(self, endpoints: Iterable[str]) -> None:
-        """These have as many as they may."""
-        for endpoint in endpoints:
-            self._due.pop(endpoint, None)
-            self._overdue.discard(endpoint)
-            self._counts[endpoint] = self._limits.old
-
-    def _count(self, endpoint: str, count: int) -> None:
-        self._counts[endpoint] = count
-        if count >= self._limits.old + SLACK:
-            self._due[endpoint] = None
-        if count >= self._limits.old + OVERDUE:
-            self._overdue.add(endpoint)
-
-
 FORGET_EVERY: Final = 64
-"""Groups between two looks for Idempotency-Keys and old versions that have expired."""
+"""Groups between two deletions of expired Idempotency-Keys and old versions."""
 EXPIRE_EVERY: Final = 100
-"""Old versions between two looks for expired ones; with those of one more group, as many as a look deletes."""
+"""Old versions between two deletions of expired ones; with those of one more group, as many as one deletes."""
 KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
 
 _PRUNE: Final = delete(HISTORY).where(
@@ -120,44 +81,72 @@ _FORGET: Final = delete(REQUESTS).where(
 )
 
 
-@dataclass(slots=True)
-class RetentionTask:
-    """Decides, with each group that is written, what is deleted in its transaction."""
+class Retention:
+    """Counts the old versions of each endpoint, and deletes, with each group that is written, those that are due.
 
-    limits: HistoryLimits
-    max_keys: int
-    retention: Retention
-    _until_forget: int = 0
-    _until_expire: int = 0
+    Bounded by the endpoints of the store. A count may be too great (age has removed some), never too small.
 
-    async def work(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> list[str]:
-        """Delete what is due; returns the endpoints whose old versions were, for :meth:`committed`."""
-        due: list[str] = []
-        if planned.heads:
-            due = self.retention.due()
-            if due:
-                await prune(connection, due, self.limits.old)
-        if planned.heads or planned.requests:
-            await self._sometimes(connection, now_ms, len(planned.replaced) + len(planned.superseded))
-        return due
+    Args:
+        limits: of the history.
+        counts: old versions of each endpoint at the start.
+        max_keys: idempotency keys that are retained.
+    """
 
-    async def _sometimes(self, connection: AsyncConnection, now_ms: int, replaced: int) -> None:
+    def __init__(self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = 20_000) -> None:
+        self._limits = limits
+        self._max_keys = max_keys
+        self._counts: dict[str, int] = {}
+        self._due: dict[str, None] = {}
+        self._overdue: set[str] = set()
+        self._until_forget = 0
+        self._until_expire = 0
+        for endpoint, count in counts.items():
+            self._count(endpoint, count)
+
+    async def delete_due(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> None:
+        """Delete what is due in the transaction of a plan; note its endpoints there, for :meth:`committed`."""
+        if planned.heads and (due := self.due()):
+            planned.pruned = due
+            await prune(connection, due, self._limits.old)
         self._until_forget -= 1
-        self._until_expire -= replaced
+        self._until_expire -= len(planned.replaced) + len(planned.superseded)
         forget = self._until_forget < 0
         if forget or self._until_expire < 0:
             self._until_expire = EXPIRE_EVERY
-            await expire(connection, self.limits.oldest_ms(now_ms))
+            await expire(connection, self._limits.oldest_ms(now_ms))
         if forget:
             self._until_forget = FORGET_EVERY
-            await forget_requests(connection, before_ms=now_ms - KEY_LIFETIME_MS, at_most=self.max_keys)
+            await forget_requests(connection, before_ms=now_ms - KEY_LIFETIME_MS, at_most=self._max_keys)
 
-    def committed(self, planned: WritePlan, pruned: Iterable[str], missed: Iterable[EndpointHead]) -> None:
-        """The group was committed, and before it, without anybody knowing, ``missed``."""
-        self.retention.pruned(pruned)
-        if self.limits.old:
+    def committed(self, planned: WritePlan) -> None:
+        """Count the versions that a commit, and commits missed before it, moved into the history or deleted."""
+        self.pruned(planned.pruned)
+        if self._limits.old:
             superseded = [head.endpoint for head, _ in planned.superseded]
-            self.retention.added([*planned.replaced, *superseded, *(head.endpoint for head in missed)])
+            self.added([*planned.replaced, *superseded, *(head.endpoint for head in planned.missed)])
+
+    def added(self, endpoints: Iterable[str]) -> None:
+        """Count one more old version of each endpoint."""
+        for endpoint in endpoints:
+            self._count(endpoint, self._counts.get(endpoint, 0) + 1)
+
+    def due(self) -> list[str]:
+        """Return endpoints whose oldest versions are to be deleted now; none until it is worth a statement."""
+        return list(self._due)[: 4 * BATCH] if len(self._due) >= BATCH or self._overdue else []
+
+    def pruned(self, endpoints: Iterable[str]) -> None:
+        """Set the counts of endpoints to their limit."""
+        for endpoint in endpoints:
+            self._due.pop(endpoint, None)
+            self._overdue.discard(endpoint)
+            self._counts[endpoint] = self._limits.old
+
+    def _count(self, endpoint: str, count: int) -> None:
+        self._counts[endpoint] = count
+        if count >= self._limits.old + SLACK:
+            self._due[endpoint] = None
+        if count >= self._limits.old + OVERDUE:
+            self._overdue.add(endpoint)
 
 
 async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:
@@ -166,7 +155,7 @@ async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_mos
 
 
 async def count_old(connection: AsyncConnection) -> dict[str, int]:
-    """How many old versions each endpoint has."""
+    """Return the number of old versions of each endpoint."""
     found = await connection.execute(select(HISTORY.c.endpoint, func.count()).group_by(HISTORY.c.endpoint))
     return {row[0]: row[1] for row in found}
 

@@ -60,17 +60,17 @@ class RollbackGuard:
     Args:
         file: where the mark is; None for nowhere.
         store: the store's id.
-        state: how far it is.
+        index: how far it is.
     """
 
-    def __init__(self, file: MarkFile | None, store: str, state: StoreIndex) -> None:
+    def __init__(self, file: MarkFile | None, store: str, index: StoreIndex) -> None:
         self._file = file
         self._store = store
-        self._state = state
+        self._index = index
         self._marked: int | None = None
         self._older_than: int | None = None
         known = file.read() if file is not None else None
-        if known is not None and known.store == store and known.sequence > state.changes.sequence:
+        if known is not None and known.store == store and known.sequence > index.changes.sequence:
             self.went_back(known.sequence)
 
     def went_back(self, position: int) -> None:
@@ -96,7 +96,7 @@ class RollbackGuard:
     def write(self) -> None:
         """Write it, if the store is further than it was."""
         # Not over one that is further: it is what proves that this is an older copy.
-        sequence = self._state.changes.sequence
+        sequence = self._index.changes.sequence
         if self._file is not None and self._older_than is None and sequence != self._marked:
-            written = self._file.write(HighWaterMark(self._store, sequence, self._state.version))
+            written = self._file.write(HighWaterMark(self._store, sequence, self._index.version))
             self._marked = sequence if written else None

@@ -22,19 +22,19 @@ class SqliteDatabase:
 
     def __init__(self, url: URL, timeout_s: float) -> None:
         self.path = Path(str(url.database))
-        self.shown = str(url.database)
+        self.display_name = str(url.database)
         driver = url.set(drivername="sqlite+aiosqlite")
         self._writer = writer_engine(driver, timeout_s)
         self._reader = reader_engine(driver, timeout_s)
         self._lock: FileLock | None = None
         self._file: tuple[int, int] | None = None
 
-    async def claim(self) -> None:
+    async def lock(self) -> None:
         """Take the lock file, and the files of the database for this user alone."""
         self._lock = FileLock(self.path)
         _make_private(self.path)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """See whether the file that is open is still the one with this name."""
         try:
             status = self.path.stat()
@@ -43,13 +43,13 @@ class SqliteDatabase:
             found = None
         if self._file is not None and found != self._file:
             # What is written now goes to a file that nobody will find.
-            raise StoreReplaced(f"the file {self.shown} is another one")
+            raise StoreReplaced(f"the file {self.display_name} is another one")
         self._file = found
 
     @asynccontextmanager
-    async def writing(self, *, at_leisure: bool = False) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002  # no limit
+    async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002  # no limit
         """The writer's connection: its transaction has the write lock from the first statement."""
-        await self.look()
+        await self.check()
         async with self._writer.connect() as connection:
             try:
                 yield connection
@@ -68,7 +68,7 @@ class SqliteDatabase:
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """A reader's connection within a transaction: the write-ahead log keeps the state that it began with."""
         if not self.path.exists():
-            raise DataError(f"there is no file {self.shown}")
+            raise DataError(f"there is no file {self.display_name}")
         async with self._reader.connect() as connection:
             await connection.exec_driver_sql("BEGIN")
             try:

@@ -2,39 +2,38 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.fanout.change_map import ChangeMap
 from diem.process.clock import Clock, SystemClock
-from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store.database import ERRORS, Database, database_at, reason
-from services.data.store.index import EndpointHead, StoreIndex
-from services.data.store.reader import Reader, Stored
-from services.data.store.retention import Retention, StoredVersion, count_old
+from services.data.store.index import StoreIndex
+from services.data.store.reader import Reader
+from services.data.store.retention import Retention, count_old
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
 from services.data.store.transaction import changed_since
-from services.data.store.write_plan import Accepted, IdempotencyKey, Write
-from services.data.store.writer import RETRY_AFTER_S, Writer, WriterCounts, WriterLimits
+from services.data.store.writer import RETRY_AFTER_S, Writer, WriterLimits
 
 
-class Loaded(NamedTuple):
-    """What a store had when it was opened."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """State of a store when it was opened."""
 
     store: str
     """Its id."""
-    state: StoreIndex
+    index: StoreIndex
     cursor: Cursor | None
     old_versions: Mapping[str, int]
-    """How many each endpoint has."""
+    """Their number by endpoint."""
 
 
 async def load(database: Database) -> Loaded:
@@ -45,22 +44,22 @@ async def load(database: Database) -> Loaded:
         StoreUnavailable: its disk is full or it is locked.
         DataError: it cannot be used.
     """
-    state = StoreIndex()
+    index = StoreIndex()
     try:
-        await database.claim()
-        async with database.writing(at_leisure=True) as connection:
+        await database.lock()
+        async with database.writing(long_running=True) as connection:
             await connection.run_sync(upgrade)
             store = (await connection.execute(select(STORE.c.store_id))).scalar_one_or_none()
             if store is None:
                 store = str(uuid.uuid4())
                 await connection.execute(insert(STORE), {"id": 1, "store_id": store, "sequence": 0})
-            state.apply(await changed_since(connection, 0))
+            index.apply(await changed_since(connection, 0))
             cursor = await read_cursor(connection)
             old_versions = await count_old(connection)
             await connection.commit()
     except ERRORS as error:
-        raise StoreUnavailable(f"the store {database.shown} cannot be opened: {reason(error)}") from error
-    return Loaded(store, state, cursor, old_versions)
+        raise StoreUnavailable(f"the store {database.display_name} cannot be opened: {reason(error)}") from error
+    return Loaded(store, index, cursor, old_versions)
 
 
 T = TypeVar("T")
@@ -78,7 +77,8 @@ class StoreLimits:
 class Store:
     """Endpoints, their versions and data. Make one with :meth:`open` and use it within :meth:`serving`.
 
-    It is what a feed is served from (``source``, ``changes``, ``went_back``; docs/protocol.md section 2).
+    :attr:`index` has what is in memory, :attr:`reads` and :attr:`writer` use the database. The store is what a feed is
+    served from (``source``, ``changes``, ``went_back``; docs/protocol.md section 2) and what the publisher publishes.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class Store:
     ) -> None:
         self.id = loaded.store
         self.cursor = loaded.cursor
-        """How far the publisher is, as it was last told to :meth:`keep_cursor`."""
-        self._state = state = loaded.state
+        """How far the publisher is, as last passed to :meth:`keep_cursor`."""
+        self.index = loaded.index
         self._database = database
         history = limits.writer.history
-        self._reads = Reader(database, state, clock, history=history, cache_bytes=limits.cache_bytes)
-        retention = Retention(history, loaded.old_versions)
-        self._writer = Writer(database, state, clock, limits.writer, self._reads.committed, retention)
+        self.reads = Reader(database, self.index, clock, history=history, cache_bytes=limits.cache_bytes)
+        retention = Retention(history, loaded.old_versions, limits.writer.max_keys)
+        self.writer = Writer(database, self.index, clock, limits.writer, retention=retention, observers=[self.reads])
         self._writing: asyncio.Task[None] | None = None
-        self._mark = RollbackGuard(mark, self.id, state)
+        self._rollback_guard = RollbackGuard(mark, self.id, self.index)
 
     @classmethod
     async def open(
@@ -103,7 +103,7 @@ class Store:
         """Open the database, make or migrate its tables, and read every endpoint's head.
 
         Args:
-            url: where it is.
+            url: of the database.
             clock: what versions are made from.
             limits: the store's bounds.
             mark: a file, not with the database, that tells an older copy of the database from the store itself.
@@ -125,18 +125,18 @@ class Store:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
-        """Take writes while this is open; at the end, commit what waits and close the database."""
-        self._writing = writing = asyncio.create_task(self._writer.run())
-        marking = asyncio.create_task(self._mark.run())
+        """Accept writes while this is open; at the end, commit what is queued and close the database."""
+        self._writing = writing = asyncio.create_task(self.writer.run())
+        marking = asyncio.create_task(self._rollback_guard.run())
         try:
             yield self
         finally:
-            self._writer.close()
+            self.writer.close()
             marking.cancel()
             try:
                 await writing
             finally:
-                self._mark.write()
+                self._rollback_guard.write()
                 await self._database.close()
 
     async def lost(self) -> None:
@@ -148,139 +148,42 @@ class Store:
         if self._writing is not None:
             await asyncio.shield(self._writing)
 
-    # The feed's side
-
     @property
     def source(self) -> str:
-        """The store's id: what positions in its feed belong to."""
+        """The store's id: positions in its feed belong to it."""
         return self.id
 
     @property
     def changes(self) -> ChangeMap:
         """The latest change of every endpoint, in commit order."""
-        return self._state.changes
-
-    @property
-    def revision(self) -> int:
-        """Another number whenever :meth:`heads` says something else."""
-        return self._state.revision
-
-    def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``listener()`` after committed changes were applied to :attr:`changes`; returns what ends this."""
-        return self._state.subscribe(listener)
+        return self.index.changes
 
     def went_back(self, position: int) -> None:
-        """A reader has read this store up to ``position``, which it has not reached: it is an old copy of itself."""
-        self._mark.went_back(position)
-
-    # The publisher's side
+        """Mark the store as an older copy of itself: a reader had read it up to ``position``."""
+        self._rollback_guard.went_back(position)
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Remember how far the publisher is, with one of the next commits; a lost one is made up by sending again."""
+        """Store how far the publisher is, with one of the next commits; a lost one is made up by sending again."""
         self.cursor = cursor
-        self._writer.keep_cursor(cursor)
-
-    # State
+        self.writer.keep_cursor(cursor)
 
     @property
     def failure(self) -> str | None:
-        """Why the store is of no use now; None when it is."""
-        return self._mark.failure or self._writer.failure
-
-    @property
-    def counts(self) -> WriterCounts:
-        """What was done so far."""
-        return self._writer.counts
-
-    @property
-    def queued(self) -> int:
-        """Writes that wait."""
-        return len(self._writer)
-
-    # Writes
-
-    async def put(
-        self, datasets: Sequence[Dataset], *, source: str = "", key: IdempotencyKey | None = None
-    ) -> list[Accepted]:
-        """Store datasets, all or none; returns, committed, one answer for each.
-
-        An endpoint whose content is what it was keeps its version (``changed`` is false).
-
-        Raises:
-            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: refused.
-            StoreUnavailable: the store cannot commit now; nothing was stored.
-        """
-        return await self._writer.submit(Write(datasets=datasets, source=source, key=key))
-
-    async def delete(self, endpoint: str, *, key: IdempotencyKey | None = None) -> Accepted:
-        """Delete an endpoint; the deletion is a change with a version of its own.
-
-        Raises:
-            UnknownEndpoint, EndpointDeleted: there is nothing to delete.
-            IdempotencyKeyReused, StoreUnavailable: as :meth:`put`.
-        """
-        (accepted,) = await self._writer.submit(Write(delete=endpoint, key=key))
-        return accepted
+        """Why the store cannot be used now; None when it can."""
+        return self._rollback_guard.failure or self.writer.failure
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Do what is no change of an endpoint, between the writer's transactions, and commit it.
+        """Run and commit ``work``, which changes no endpoint, between the writer's transactions.
 
         Raises:
             StoreUnavailable: the store cannot commit now; whether it has is not known.
         """
         try:
             async with self._database.writing() as connection:
-                done = await work(connection)
+                result = await work(connection)
                 await connection.commit()
-                return done
+                return result
         except StoreInUse as error:
             raise StoreUnavailable(str(error)) from error
         except ERRORS as error:
             raise StoreUnavailable(f"the store cannot commit now: {reason(error)}", RETRY_AFTER_S) from error
-
-    # Reads
-
-    def head(self, endpoint: str) -> EndpointHead | None:
-        """Everything about an endpoint but its data; None when it never existed."""
-        return self._state.heads.get(endpoint)
-
-    def heads(self) -> list[EndpointHead]:
-        """All heads in the order of the endpoints' names, gone ones included."""
-        return [self._state.heads[name] for name in self._state.names]
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all heads in their order; the list that is returned does not change."""
-        return self._state.names
-
-    async def read(self, endpoint: str) -> Stored:
-        """The dataset of an endpoint: at least the version that :meth:`head` has said.
-
-        Raises:
-            UnknownEndpoint, EndpointDeleted: there is none.
-            StoreUnavailable: the database cannot be read.
-        """
-        return await self._reads.current(endpoint)
-
-    async def versions(self, endpoint: str) -> list[StoredVersion]:
-        """The current version of an endpoint and the old ones that are kept, newest first; deletions are versions too.
-
-        Raises:
-            UnknownEndpoint: there never was such an endpoint.
-            StoreUnavailable: the database cannot be read.
-        """
-        return await self._reads.versions(endpoint)
-
-    async def count_versions(self, endpoint: str) -> int:
-        """Return how many :meth:`versions` there are: fewer with time. Raises StoreUnavailable: no database answers."""
-        return await self._reads.count(endpoint)
-
-    async def read_version(self, endpoint: str, version: int) -> Stored:
-        """One version of an endpoint's dataset: the current one, or an old one that :meth:`versions` has.
-
-        Raises:
-            UnknownEndpoint, VersionNotKept: there is no such endpoint, or not this version of it.
-            EndpointDeleted: this version is a deletion.
-            StoreUnavailable: the database cannot be read.
-        """
-        return await self._reads.version(endpoint, version)

@@ -136,15 +136,15 @@ class Cursor(NamedTuple):
 
 
 async def read_cursor(connection: AsyncConnection) -> Cursor | None:
-    """How far the publisher was, if there was one."""
+    """Return how far the publisher was; None when there was none."""
     row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
     return None if row is None else Cursor(*row)
 
 
-async def keep_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
-    """Remember how far the publisher is; the caller commits."""
-    kept = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
-    if not kept.rowcount:
+async def write_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
+    """Store how far the publisher is; the caller commits."""
+    updated = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
+    if not updated.rowcount:
         await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})
 
 

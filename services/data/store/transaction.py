@@ -18,7 +18,7 @@ _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("name
 _CHANGED_SINCE: Final = (
     select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
 )
-_REMEMBERED: Final = select(REQUESTS.c.key, REQUESTS.c.digest, REQUESTS.c.answer).where(
+_REPLIES: Final = select(REQUESTS.c.key, REQUESTS.c.digest, REQUESTS.c.answer).where(
     REQUESTS.c.key.in_(bindparam("keys", expanding=True))
 )
 _INSERT: Final = insert(ENDPOINTS)
@@ -34,12 +34,12 @@ _REPLACED: Final = insert(HISTORY).from_select(
     select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))),
 )
 _SUPERSEDED: Final = insert(HISTORY)
-_REMEMBER: Final = insert(REQUESTS)
+_INSERT_REPLIES: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
 
 
 async def changed_since(connection: AsyncConnection, position: int) -> list[EndpointHead]:
-    """The heads with a sequence greater than ``position``, in order."""
+    """Return the heads with a sequence greater than ``position``, in order."""
     return [EndpointHead(*row) for row in await connection.execute(_CHANGED_SINCE, {"position": position})]
 
 
@@ -52,12 +52,12 @@ async def execute(
     max_endpoints: int,
     now_ms: int,
     history: bool = True,
-) -> tuple[WritePlan, list[EndpointHead]]:
-    """Do ``writes`` on a connection with an open transaction; the caller commits.
+) -> WritePlan:
+    """Execute ``writes`` on a connection with an open transaction; the caller commits.
 
     Args:
         connection: its transaction will be committed, or rolled back as a whole, by the caller.
-        writes: the group; how each ends is in the plan.
+        writes: the group; the plan has the outcome of each.
         known: the sequence up to which the caller has applied changes.
         count: endpoints that the store holds.
         max_endpoints: how many it may hold.
@@ -65,41 +65,42 @@ async def execute(
         history: whether versions that are replaced are kept.
 
     Returns:
-        The plan that was written, and the heads beyond ``known`` that were committed without the caller's knowledge
+        The plan that was written, with the heads beyond ``known`` that were committed without the caller's knowledge
         (a commit whose answer was lost).
 
     Raises:
         StoreReplaced: the store is behind ``known``.
     """
-    sequence = await _counter(connection, known)
+    sequence = await _lock_counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
     names = {name for write in writes for name in write.endpoints}
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
     heads = {row[0]: EndpointHead(*row) for row in rows}
     keys = {write.key.key for write in writes if write.key is not None}
-    remembered: dict[str, IdempotentReply] = {}
+    replies: dict[str, IdempotentReply] = {}
     if keys:
-        for key, digest, answer in await connection.execute(_REMEMBERED, {"keys": sorted(keys)}):
-            remembered[key] = IdempotentReply(digest, answer)
-    basis = Basis(heads, remembered, sequence, count, max_endpoints, now_ms)
+        for key, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
+            replies[key] = IdempotentReply(digest, answer)
+    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms)
     planned = plan(writes, basis)
+    planned.missed = missed
     if history:
-        await _keep_replaced(connection, planned)
+        await _archive(connection, planned)
     await _write(connection, planned, heads.keys(), now_ms)
     if planned.sequence > sequence:
         await connection.execute(_COUNT, {"reached": planned.sequence})
-    return planned, missed
+    return planned
 
 
-async def _counter(connection: AsyncConnection, known: int) -> int:
-    """The counter, locked. Raises StoreReplaced when it has been further."""
+async def _lock_counter(connection: AsyncConnection, known: int) -> int:
+    """Lock the counter and return it. Raises StoreReplaced: it is behind ``known``."""
     sequence: int = (await connection.execute(_COUNTER)).scalar_one()
     if sequence < known:
         raise StoreReplaced(f"the store was at {known} and is at {sequence}")
     return sequence
 
 
-async def _keep_replaced(connection: AsyncConnection, planned: WritePlan) -> None:
+async def _archive(connection: AsyncConnection, planned: WritePlan) -> None:
     if planned.replaced:
         await connection.execute(_REPLACED, {"names": sorted(planned.replaced)})
     if planned.superseded:
@@ -124,7 +125,7 @@ async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any,
         await connection.execute(_INSERT, inserted)
     if planned.requests:
         await connection.execute(
-            _REMEMBER,
+            _INSERT_REPLIES,
             [
                 {"key": key, "digest": digest, "answer": answer, "created_ms": now_ms}
                 for key, (digest, answer) in planned.requests.items()
@@ -133,7 +134,7 @@ async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any,
 
 
 async def probe(connection: AsyncConnection, position: int) -> list[EndpointHead]:
-    """Write something that changes nothing, to see whether the store can; returns what :func:`changed_since` does."""
-    await _counter(connection, position)
+    """Write without changing anything, to test whether the store can commit; return heads beyond ``position``."""
+    await _lock_counter(connection, position)
     await connection.execute(update(STORE).values(sequence=STORE.c.sequence))
     return await changed_since(connection, position)

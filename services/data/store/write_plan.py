@@ -20,7 +20,7 @@ from services.data.store.index import EndpointHead
 
 
 class Accepted(NamedTuple):
-    """The answer for one endpoint: its version now, and whether this write made it."""
+    """The answer for one endpoint: its version now, and whether this write changed it."""
 
     endpoint: str
     version: int
@@ -28,7 +28,7 @@ class Accepted(NamedTuple):
 
 
 class IdempotencyKey(NamedTuple):
-    """A client's name for a request, and a digest of all that the request says."""
+    """A client's name for a request, and a digest of the whole request."""
 
     key: str
     digest: bytes
@@ -45,15 +45,12 @@ class Write:
 
     @property
     def endpoints(self) -> list[str]:
-        """The endpoints that it touches."""
+        """Endpoints that the write affects."""
         return [self.delete] if self.delete else [dataset.endpoint for dataset in self.datasets]
 
 
-Outcome = list[Accepted] | DataError
-
-
 class IdempotentReply(NamedTuple):
-    """A request that was answered: what it said, and the answer."""
+    """An answered request: its digest, and the answer."""
 
     digest: bytes
     answer: bytes
@@ -61,12 +58,12 @@ class IdempotentReply(NamedTuple):
 
 @dataclass(slots=True)
 class WritePlan:
-    """What is to be written, and what to answer once that is committed."""
+    """Rows to write, and the answers to give once they are committed."""
 
     sequence: int
     began: int
     """The counter before."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[list[Accepted] | DataError] = field(default_factory=list)
     heads: dict[str, EndpointHead] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
     requests: dict[str, IdempotentReply] = field(default_factory=dict)
@@ -75,16 +72,20 @@ class WritePlan:
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
     """Versions with their contents that were accepted here and replaced here: history from the first."""
     unchanged: int = 0
+    missed: list[EndpointHead] = field(default_factory=list)
+    """Heads committed before without the writer's knowledge: the answer to that commit was lost."""
+    pruned: list[str] = field(default_factory=list)
+    """Endpoints whose oldest versions are deleted in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a plan builds upon: the store as it is within the transaction."""
+    """The store within the transaction, as far as a plan depends on it."""
 
     heads: Mapping[str, EndpointHead]
     """Of all endpoints that the writes touch."""
-    remembered: Mapping[str, IdempotentReply]
-    """The answered requests with the writes' keys."""
+    replies: Mapping[str, IdempotentReply]
+    """Replies to earlier requests with the writes' idempotency keys."""
     sequence: int
     """The counter."""
     count: int
@@ -95,7 +96,7 @@ class Basis:
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
-    """Decide on writes in their order, each by itself: a refused one leaves no trace on the others."""
+    """Decide on writes in their order, each separately: a refused one does not affect the others."""
     result = WritePlan(basis.sequence, basis.sequence)
     for write in writes:
         try:
@@ -107,7 +108,7 @@ def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
 
 def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     if write.key is not None:
-        known = so_far.requests.get(write.key.key) or basis.remembered.get(write.key.key)
+        known = so_far.requests.get(write.key.key) or basis.replies.get(write.key.key)
         if known is not None:
             if known.digest != write.key.digest:
                 raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
@@ -149,7 +150,7 @@ def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Acc
             so_far.heads[endpoint] = head._replace(title=title, area=area, quantity=quantity)
             so_far.contents[endpoint] = dataset.content
         return Accepted(endpoint, head.version, changed=False)
-    _keep(so_far, head)
+    _archive(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version if head else 0, now_ms)
     so_far.heads[endpoint] = EndpointHead(
@@ -175,7 +176,7 @@ def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: 
         raise UnknownEndpoint(write.delete)
     if head.gone:
         raise EndpointDeleted(write.delete, head.version)
-    _keep(so_far, head)
+    _archive(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version, now_ms)
     so_far.heads[write.delete] = head._replace(
@@ -186,16 +187,16 @@ def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: 
 
 
 def _described(dataset: Dataset, head: EndpointHead | None) -> tuple[str, str, str]:
-    """Title, area and quantity: what is not said stays as it is known."""
-    said = dataset.title, dataset.area, dataset.quantity
+    """Return title, area and quantity; empty ones stay as they are known."""
+    given = dataset.title, dataset.area, dataset.quantity
     known = (head.title, head.area, head.quantity) if head else ("", "", "")
     # PostgreSQL has no text with a zero character.
-    title, area, quantity = (new.replace("\0", "") or old for new, old in zip(said, known, strict=True))
+    title, area, quantity = (new.replace("\0", "") or old for new, old in zip(given, known, strict=True))
     return title, area, quantity
 
 
-def _keep(so_far: WritePlan, head: EndpointHead | None) -> None:
-    """The version of ``head`` is about to be replaced."""
+def _archive(so_far: WritePlan, head: EndpointHead | None) -> None:
+    """Move the version of ``head``, which is about to be replaced, into the history."""
     if head is None:
         return
     if head.sequence > so_far.began:

@@ -1,36 +1,42 @@
-"""The one writer: queue requests up to a bound, commit them in groups, and answer each."""
+"""The one writer: queue writes up to a bound, commit them in groups, and answer each."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from diem.process.clock import Clock
+from services.data.datasets import Dataset
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.index import StoreIndex
-from services.data.store.retention import HistoryLimits, Retention, RetentionTask
-from services.data.store.tables import Cursor, keep_cursor
-from services.data.store.write_plan import Accepted, Write, WritePlan
+from services.data.store.retention import HistoryLimits, Retention
+from services.data.store.tables import Cursor, write_cursor
+from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan
 
 MAX_GROUP: Final = 400
 """Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
+RETRY_AFTER_S: Final = 2
+CHECK_EVERY_S: Final = 2.0
+"""Interval at which an idle writer checks that the database is still there and its own."""
+
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class PendingWrite:
-    """A write, and who waits for its answer."""
+    """A queued write and the future of its answer."""
 
     write: Write
     size: int
     answer: asyncio.Future[list[Accepted]]
 
     def settle(self, outcome: list[Accepted] | DataError) -> None:
-        """Answer it, unless its client has gone away meanwhile."""
+        """Answer the write, unless its client has gone away."""
         if self.answer.done():
             return
         if isinstance(outcome, DataError):
@@ -39,58 +45,9 @@ class PendingWrite:
             self.answer.set_result(outcome)
 
 
-class WriteQueue:
-    """First in, first out."""
-
-    def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self._max_requests = max_requests
-        self._max_bytes = max_bytes
-        self._waiting: deque[PendingWrite] = deque()
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, write: Write) -> PendingWrite:
-        """Let a write wait; raises StoreUnavailable when too many do."""
-        size = sum(len(dataset.content) for dataset in write.datasets)
-        full = len(self._waiting) >= self._max_requests
-        if full or self._bytes + size > self._max_bytes:
-            raise StoreUnavailable("too many writes are waiting", 1)
-        waiting = PendingWrite(write, size, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        self._bytes += size
-        return waiting
-
-    def group(self) -> list[PendingWrite]:
-        """Take those that share the next transaction."""
-        group: list[PendingWrite] = []
-        room = MAX_GROUP
-        while self._waiting and (not group or len(self._waiting[0].write.endpoints) <= room):
-            waiting = self._waiting.popleft()
-            self._bytes -= waiting.size
-            if waiting.answer.done():
-                continue  # its client has gone away before anything was done
-            room -= len(waiting.write.endpoints)
-            group.append(waiting)
-        return group
-
-    def drain(self) -> list[PendingWrite]:
-        """Take all."""
-        drained, self._waiting, self._bytes = list(self._waiting), deque(), 0
-        return drained
-
-
-RETRY_AFTER_S: Final = 2
-LOOK_EVERY_S: Final = 2.0
-"""Between two looks of a writer with nothing to do whether the database is still there and its own."""
-
-_logger = structlog.get_logger(__name__)
-
-
 @dataclass(slots=True)
 class WriterCounts:
-    """What the writer has done so far."""
+    """Totals since the start."""
 
     commits: int = 0
     changes: int = 0
@@ -110,38 +67,83 @@ class WriterLimits:
     history: HistoryLimits = field(default_factory=HistoryLimits)
 
 
-@dataclass(slots=True)
-class Writer:
-    """Requests go in through :meth:`submit`, :meth:`run` commits them; nothing else writes to the store.
+class CommitObserver(Protocol):
+    """Is called with every committed plan, after the index has applied it."""
 
-    When the store cannot commit, every waiting request gets :class:`StoreUnavailable` and nothing of any is stored. The
-    writer then tries again once a second by itself, so that the store is back when its disk or lock is.
+    def committed(self, planned: WritePlan) -> None:
+        """Update what depends on committed rows. Must not block or raise."""
+        ...
+
+
+class Writer:
+    """Queues writes with :meth:`submit`, commits them in :meth:`run`; nothing else writes endpoints to the store.
+
+    When the store cannot commit, every waiting write gets :class:`StoreUnavailable` and nothing of any is stored. The
+    writer then probes the store once a second, so that writes succeed again as soon as its disk or lock is back.
+
+    Args:
+        database: claimed by this process.
+        index: applies every commit first, which sends it to readers of the feed.
+        clock: the time of acceptance.
+        limits: bounds of queue and store.
+        retention: deletes old versions in the same transactions.
+        observers: called after every commit, in order.
     """
 
-    database: Database
-    state: StoreIndex
-    clock: Clock
-    limits: WriterLimits
-    committed: Callable[[WritePlan], None]
-    retention: Retention
-    counts: WriterCounts = field(default_factory=WriterCounts)
-    failure: str | None = None
-    _cursor: Cursor | None = None
-    _queue: WriteQueue = field(init=False)
-    _upkeep: RetentionTask = field(init=False)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _closing: bool = False
-
-    def __post_init__(self) -> None:
-        limits = self.limits
-        self._queue = WriteQueue(limits.queued_requests, limits.queued_bytes)
-        self._upkeep = RetentionTask(limits.history, limits.max_keys, self.retention)
+    def __init__(
+        self,
+        database: Database,
+        index: StoreIndex,
+        clock: Clock,
+        limits: WriterLimits,
+        *,
+        retention: Retention,
+        observers: Sequence[CommitObserver] = (),
+    ) -> None:
+        self.counts = WriterCounts()
+        self.failure: str | None = None
+        """Why the store cannot commit now; None when it can."""
+        self._database = database
+        self._index = index
+        self._clock = clock
+        self._limits = limits
+        self._retention = retention
+        self._observers = (retention, *observers)
+        self._queue: deque[PendingWrite] = deque()
+        self._queued_bytes = 0
+        self._cursor: Cursor | None = None
+        self._wake = asyncio.Event()
+        self._closing = False
 
     def __len__(self) -> int:
+        """Queued writes."""
         return len(self._queue)
 
+    async def put(
+        self, datasets: Sequence[Dataset], *, source: str = "", key: IdempotencyKey | None = None
+    ) -> list[Accepted]:
+        """Store datasets, all or none; return, once committed, one answer for each.
+
+        An endpoint whose content has not changed keeps its version (``changed`` is false).
+
+        Raises:
+            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: refused.
+            StoreUnavailable: the store cannot commit now; nothing was stored.
+        """
+        return await self.submit(Write(datasets=datasets, source=source, key=key))
+
+    async def delete(self, endpoint: str, *, key: IdempotencyKey | None = None) -> Accepted:
+        """Delete an endpoint; the deletion is a change with a version of its own.
+
+        Raises:
+            UnknownEndpoint, EndpointDeleted: there is nothing to delete.
+            IdempotencyKeyReused, StoreUnavailable: as :meth:`put`.
+        """
+        (accepted,) = await self.submit(Write(delete=endpoint, key=key))
+        return accepted
+
     async def submit(self, write: Write) -> list[Accepted]:
-        """Queue a request and wait for its commit.
+        """Queue a write and wait for its commit.
 
         Raises:
             DataError: it was refused; nothing of it is stored.
@@ -149,38 +151,44 @@ class Writer:
         """
         if self._closing:
             raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
-        waiting = self._queue.add(write)
+        size = sum(len(dataset.content) for dataset in write.datasets)
+        full = len(self._queue) >= self._limits.queued_requests
+        if full or self._queued_bytes + size > self._limits.queued_bytes:
+            raise StoreUnavailable("too many writes are waiting", 1)
+        pending = PendingWrite(write, size, asyncio.get_running_loop().create_future())
+        self._queue.append(pending)
+        self._queued_bytes += size
         self._wake.set()
-        return await waiting.answer
+        return await pending.answer
 
     async def run(self) -> None:
         """Commit until :meth:`close`; what is queued by then is still committed.
 
         Raises:
             StoreInUse: another process has the database now, or it was replaced (``StoreReplaced``). Nothing more is
-                committed, and nothing more is taken.
+                committed or accepted.
         """
         try:
             await self._run()
         except StoreInUse as error:
             self._closing, self.failure = True, str(error)
-            for waiting in self._queue.drain():
-                waiting.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
+            for pending in self._drain():
+                pending.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
             raise
 
     async def _run(self) -> None:
         while self._queue or not self._closing or (self._cursor is not None and self.failure is None):
-            group = self._queue.group()
+            group = self._next_group()
             if group:
                 await self._commit(group)
             elif self._cursor is not None and self.failure is None:
-                await self._write_cursor(self._cursor)
+                await self._commit_cursor(self._cursor)
             elif self.failure is not None:
-                await self._wait(self.limits.probe_every_s)
+                await self._wait(self._limits.probe_every_s)
                 if not self._queue and not self._closing:
                     await self._probe()
             elif await self._idle():
-                await self._look()
+                await self._check_database()
 
     def keep_cursor(self, cursor: Cursor) -> None:
         """Write the publisher's cursor with the next group, or by itself when there is none."""
@@ -188,13 +196,30 @@ class Writer:
         self._wake.set()
 
     def close(self) -> None:
-        """Take no more requests and let :meth:`run` end."""
+        """Accept no more writes and let :meth:`run` end."""
         self._closing = True
         self._wake.set()
 
+    def _next_group(self) -> list[PendingWrite]:
+        """Dequeue the writes that share the next transaction, first in, first out."""
+        group: list[PendingWrite] = []
+        room = MAX_GROUP
+        while self._queue and (not group or len(self._queue[0].write.endpoints) <= room):
+            pending = self._queue.popleft()
+            self._queued_bytes -= pending.size
+            if pending.answer.done():
+                continue  # its client has gone away before anything was done
+            room -= len(pending.write.endpoints)
+            group.append(pending)
+        return group
+
+    def _drain(self) -> list[PendingWrite]:
+        drained, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        return drained
+
     async def _idle(self) -> bool:
-        """Wait for something to do; whether there is still nothing, and it is time to look after the database."""
-        await self._wait(LOOK_EVERY_S)
+        """Wait for work; return True when there is none and the database is to be checked."""
+        await self._wait(CHECK_EVERY_S)
         return not self._queue and not self._closing and self._cursor is None
 
     async def _wait(self, seconds: float | None) -> None:
@@ -209,96 +234,95 @@ class Writer:
 
     async def _commit(self, group: list[PendingWrite]) -> None:
         try:
-            planned = await self._transact([waiting.write for waiting in group])
+            planned = await self._transact([pending.write for pending in group])
         except StoreInUse as error:
-            for waiting in group:
-                waiting.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
+            for pending in group:
+                pending.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
             raise
         except ERRORS as error:
-            refusal = self._failed(error)
+            refusal = self._fail(error)
             # Whoever came meanwhile has waited as long for the same disk or lock.
-            for waiting in (*group, *self._queue.drain()):
-                waiting.settle(refusal)
+            for pending in (*group, *self._drain()):
+                pending.settle(refusal)
         except Exception as error:
             _logger.exception("writes failed")
-            for waiting in group:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(error)
+            for pending in group:
+                if not pending.answer.done():
+                    pending.answer.set_exception(error)
         else:
-            for waiting, outcome in zip(group, planned.outcomes, strict=True):
-                waiting.settle(outcome)
+            for pending, outcome in zip(group, planned.outcomes, strict=True):
+                pending.settle(outcome)
 
     async def _transact(self, writes: list[Write]) -> WritePlan:
-        now_ms = self.clock.wall_ms()
-        async with self.database.writing() as connection:
-            planned, missed = await transaction.execute(
+        now_ms = self._clock.wall_ms()
+        async with self._database.writing() as connection:
+            planned = await transaction.execute(
                 connection,
                 writes,
-                known=self.state.changes.sequence,
-                count=len(self.state.heads),
-                max_endpoints=self.limits.max_endpoints,
+                known=self._index.changes.sequence,
+                count=len(self._index.heads),
+                max_endpoints=self._limits.max_endpoints,
                 now_ms=now_ms,
-                history=self.limits.history.old > 0,
+                history=self._limits.history.old > 0,
             )
-            pruned = await self._upkeep.work(connection, planned, now_ms)
             if planned.heads or planned.requests:
-                kept = self._cursor
-                if kept is not None:
-                    await keep_cursor(connection, kept)
+                await self._retention.delete_due(connection, planned, now_ms)
+                cursor = self._cursor
+                if cursor is not None:
+                    await write_cursor(connection, cursor)
                 await connection.commit()
                 self.counts.commits += 1
-                self._kept(kept)
+                self._cursor_written(cursor)
         if planned.heads or planned.requests:
-            self._works()
-        self._upkeep.committed(planned, pruned, missed)
-        self.committed(planned)
+            self._recover()
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
-        self.counts.changes += self.state.apply([*missed, *heads])
+        self.counts.changes += self._index.apply([*planned.missed, *heads])
         self.counts.unchanged += planned.unchanged
+        for observer in self._observers:
+            observer.committed(planned)
         return planned
 
-    async def _write_cursor(self, kept: Cursor) -> None:
+    async def _commit_cursor(self, cursor: Cursor) -> None:
         try:
-            async with self.database.writing() as connection:
-                await keep_cursor(connection, kept)
+            async with self._database.writing() as connection:
+                await write_cursor(connection, cursor)
                 await connection.commit()
         except ERRORS as error:
-            self._failed(error)
+            self._fail(error)
         else:
-            self._kept(kept)
+            self._cursor_written(cursor)
 
-    def _kept(self, cursor: Cursor | None) -> None:
+    def _cursor_written(self, cursor: Cursor | None) -> None:
         # A later one may have come meanwhile.
         if self._cursor is cursor:
             self._cursor = None
 
-    async def _look(self) -> None:
-        """Whether the database is still there, and still ours."""
+    async def _check_database(self) -> None:
         try:
-            await self.database.look()
+            await self._database.check()
         except ERRORS as error:
-            self._failed(error)
+            self._fail(error)
 
     async def _probe(self) -> None:
         try:
-            async with self.database.writing() as connection:
-                missed = await transaction.probe(connection, self.state.changes.sequence)
+            async with self._database.writing() as connection:
+                missed = await transaction.probe(connection, self._index.changes.sequence)
                 await connection.commit()
         except ERRORS as error:
-            self._failed(error)
+            self._fail(error)
         else:
-            self._works()
-            self.state.apply(missed)
+            self._recover()
+            self._index.apply(missed)
 
-    def _works(self) -> None:
+    def _recover(self) -> None:
         if self.failure is not None:
             _logger.info("the store commits again", failed_before=self.failure)
             self.failure = None
 
-    def _failed(self, error: Exception) -> StoreUnavailable:
+    def _fail(self, error: Exception) -> StoreUnavailable:
         self.counts.failures += 1
-        said = reason(error)
-        if said != self.failure:
-            _logger.error("the store cannot commit", reason=said)
-            self.failure = said
-        return StoreUnavailable(f"the store cannot commit now: {said}; nothing was stored", RETRY_AFTER_S)
+        failure = reason(error)
+        if failure != self.failure:
+            _logger.error("the store cannot commit", reason=failure)
+            self.failure = failure
+        return StoreUnavailable(f"the store cannot commit now: {failure}; nothing was stored", RETRY_AFTER_S)

@@ -220,9 +220,9 @@ def _tree(pid: int) -> list[int]:
 async def test_what_was_given_more_time_than_a_migration_has_it(
     postgres: Cluster, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEISURE_S", 0.1)
+    monkeypatch.setattr(module, "LONG_RUNNING_S", 0.1)
     store = module.PostgresDatabase(make_url(postgres.url(database)), 60)
-    async with store.writing(at_leisure=True) as connection:
+    async with store.writing(long_running=True) as connection:
         await connection.exec_driver_sql("SELECT pg_sleep(0.2)")
     await store.close()
 

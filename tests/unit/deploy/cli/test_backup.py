@@ -20,7 +20,7 @@ def write(url: str, value: float) -> Store:
     async def work() -> Store:
         store = await Store.open(url)
         async with store.serving():
-            await store.put([build("/a", "MW", "PT1H", [Point(0, value)])])
+            await store.writer.put([build("/a", "MW", "PT1H", [Point(0, value)])])
         return store
 
     return asyncio.run(work())
@@ -30,7 +30,7 @@ def read(url: str) -> tuple[Store, bytes]:
     async def work() -> tuple[Store, bytes]:
         store = await Store.open(url)
         async with store.serving():
-            return store, (await store.read("/a")).content
+            return store, (await store.reads.current("/a")).content
 
     return asyncio.run(work())
 

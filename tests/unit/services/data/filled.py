@@ -19,9 +19,9 @@ async def filled(url: str, clock: ManualClock | None = None) -> Store:
     """A store with everything in it, and closed again."""
     store = await Store.open(url, clock=clock or ManualClock(wall_ms=NOW))
     async with store.serving():
-        await store.put([dataset("/a", 1), dataset("/gone")])
-        await store.put([replace(dataset("/b"), title="Tität", area="GR", quantity="load")])
-        await store.put([dataset("/a", 2)], source="market", key=IdempotencyKey("k", b"\x00\xff"))
-        await store.delete("/gone")
+        await store.writer.put([dataset("/a", 1), dataset("/gone")])
+        await store.writer.put([replace(dataset("/b"), title="Tität", area="GR", quantity="load")])
+        await store.writer.put([dataset("/a", 2)], source="market", key=IdempotencyKey("k", b"\x00\xff"))
+        await store.writer.delete("/gone")
         store.keep_cursor(Cursor("log", 3))
     return store

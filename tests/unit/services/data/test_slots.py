@@ -88,7 +88,7 @@ async def test_a_write_does_not_wait_behind_reads(rest: Rest, monkeypatch: pytes
     http = rest.make(options={"concurrent_reads": 1})
     key = {"Authorization": rest.writer.headers["authorization"]}
     assert (await http.put("/v1/data/a", json=body, headers=key)).status_code == 200
-    go, begun, read = asyncio.Event(), asyncio.Event(), rest.store.read
+    go, begun, read = asyncio.Event(), asyncio.Event(), rest.store.reads.current
 
     async def stalled(endpoint: str) -> object:
         begun.set()

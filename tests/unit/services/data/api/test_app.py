@@ -16,7 +16,7 @@ from services.data.api import catalogue
 from services.data.api.catalogue import MAX_PARTS, Catalogue, CataloguePage
 from services.data.api.requests import accepts_gzip, choose, has_etag, media_type
 from services.data.datasets import parse_single
-from services.data.store import Store
+from services.data.store.reader import Reader
 from tests.unit.services.data.conftest import Rest
 
 HOUR = "2026-01-01T00:00:00Z"
@@ -84,7 +84,7 @@ async def test_a_current_client_gets_304_until_the_data_changes(rest: Rest) -> N
 
 async def test_a_304_does_not_read_the_store(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     await rest.writer.put("/v1/data/a", json=BODY)
-    monkeypatch.delattr(Store, "read")
+    monkeypatch.delattr(Reader, "current")
     headers = {"If-None-Match": "*"}
     assert (await rest.reader.get("/v1/data/a", headers=headers)).status_code == 304
 
@@ -136,7 +136,7 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
         "gone": False,
     }
     again = {"If-None-Match": listed.headers["etag"]}
-    await rest.store.put([replace(parse_single("/a", json.dumps(BODY).encode()), title="Load")], source="market")
+    await rest.store.writer.put([replace(parse_single("/a", json.dumps(BODY).encode()), title="Load")], source="market")
     # Made at most once a second, but for who writes.
     assert (await client.get("/v1/endpoints", headers=again)).status_code == 304
     assert (await client.get("/v1/endpoints", headers={**again, **writes})).status_code == 200
@@ -315,7 +315,7 @@ async def test_a_write_without_the_key_changes_nothing(rest: Rest, authorization
     ):
         assert_problem(response, 401, "unauthorised")
         assert response.headers["www-authenticate"].startswith("Bearer")
-    assert rest.store.head("/a") is None
+    assert rest.store.index.heads.get("/a") is None
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         for source in runner._sources:
             async with httpx.AsyncClient() as client:
                 if hasattr(source, "poll"):
-                    await source.poll(client, rest.store.put)
+                    await source.poll(client, rest.store.writer.put)
                 if hasattr(source, "look"):
-                    await source.look(rest.store.put)
+                    await source.look(rest.store.writer.put)
         changed = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
         prices, files = changed.json()["sources"]
         assert (prices["ok"], prices["failures"]) == (False, 1)

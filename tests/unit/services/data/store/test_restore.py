@@ -34,8 +34,8 @@ async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Data
     async with store.serving():
         assert store.id == restored.store != before.id
         assert store.cursor is None
-        heads = {head.endpoint: head for head in store.heads()}
-        for old in before.heads():
+        heads = {head.endpoint: head for head in sorted(store.index.heads.values())}
+        for old in sorted(before.index.heads.values()):
             new = heads[old.endpoint]
             assert new.version >= LATER > old.version
             assert new.sequence > before.changes.sequence
@@ -47,15 +47,15 @@ async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Data
             "/a",
             "/gone",
         ]
-        assert (await store.read("/a")).content == dataset("/a", 2).content
+        assert (await store.reads.current("/a")).content == dataset("/a", 2).content
         # What was there is history, and can be asked for.
-        assert [each.content for each in await store.versions("/a")] == [
+        assert [each.content for each in await store.reads.versions("/a")] == [
             dataset("/a", 2).content, dataset("/a", 2).content, dataset("/a", 1).content
         ]  # fmt: skip
         # An answered request is still answered; new changes follow on.
-        (answered,) = await store.put([dataset("/a", 2)], key=IdempotencyKey("k", b"\x00\xff"))
+        (answered,) = await store.writer.put([dataset("/a", 2)], key=IdempotencyKey("k", b"\x00\xff"))
         assert answered.version == NOW + 1
-        (accepted,) = await store.put([dataset("/a", 3)])
+        (accepted,) = await store.writer.put([dataset("/a", 3)])
         assert accepted.version > heads["/a"].version
         assert store.changes.sequence == 9
 
@@ -69,9 +69,9 @@ async def test_a_backup_of_one_database_is_restored_into_the_other(databases: Da
     await restore(databases.url(), tmp_path / "back", LATER, replace=True)
     store = await Store.open(databases.url())
     async with store.serving():
-        assert (await store.read("/b")).content == dataset("/b").content
-        assert store.head("/b") is not None
-        assert [head.title for head in store.heads()] == ["", "Tität", ""]
+        assert (await store.reads.current("/b")).content == dataset("/b").content
+        assert store.index.heads.get("/b") is not None
+        assert [head.title for head in sorted(store.index.heads.values())] == ["", "Tität", ""]
 
 
 async def test_keys_of_a_store_without_endpoints_are_not_replaced_unasked(databases: Databases, tmp_path: Path) -> None:
@@ -102,14 +102,14 @@ async def test_versions_are_greater_than_those_that_are_replaced(databases: Data
     await backup(databases.url(), tmp_path / "file", LATER)
     ahead = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER * 2))
     async with ahead.serving():
-        (newest,) = await ahead.put([dataset("/a", 9)])
+        (newest,) = await ahead.writer.put([dataset("/a", 9)])
     with pytest.raises(NotEmpty, match="has 3 endpoints: say --replace"):
         await restore(databases.url(), tmp_path / "file", LATER)
     await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
     async with store.serving():
-        assert min(head.version for head in store.heads()) > newest.version
-        assert (await store.read("/a")).content == dataset("/a", 2).content
+        assert min(head.version for head in sorted(store.index.heads.values())) > newest.version
+        assert (await store.reads.current("/a")).content == dataset("/a", 2).content
     restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True, least_version=LATER * 9)
     assert restored.version == LATER * 9 + 1
 
@@ -117,7 +117,7 @@ async def test_versions_are_greater_than_those_that_are_replaced(databases: Data
 async def test_a_backup_of_an_earlier_release_is_brought_to_this_one(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     database = database_at(databases.url(), 5)
-    await database.claim()
+    await database.lock()
     async with database.writing() as connection:
         await connection.run_sync(downgrade, "0002")
         await connection.commit()
@@ -127,7 +127,7 @@ async def test_a_backup_of_an_earlier_release_is_brought_to_this_one(databases: 
     await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url())
     async with store.serving():
-        assert (await store.read("/a")).content == dataset("/a", 2).content
+        assert (await store.reads.current("/a")).content == dataset("/a", 2).content
 
 
 async def test_a_backup_of_a_later_release_changes_nothing(databases: Databases, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_backup_of_a_later_release_changes_nothing(databases: Databases,
         await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url())
     async with store.serving():
-        assert len(store.heads()) == 3
+        assert len(sorted(store.index.heads.values())) == 3
 
 
 Change = Callable[[AsyncConnection], Awaitable[object]]
@@ -199,7 +199,7 @@ async def test_a_store_of_before_there_were_keys_is_replaced(databases: Database
     await filled(databases.url())
     await backup(databases.url(), tmp_path / "file", LATER)
     database = database_at(databases.url(), 5)
-    await database.claim()
+    await database.lock()
     async with database.writing() as connection:
         await connection.run_sync(downgrade, "0003")
         await connection.commit()

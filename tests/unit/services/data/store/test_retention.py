@@ -15,9 +15,9 @@ from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
-from services.data.store import HistoryLimits, Store, Stored, StoreLimits, WriterLimits, retention
+from services.data.store import HistoryLimits, Store, StoreLimits, WriterLimits, retention
 from services.data.store.index import EndpointHead
-from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, RetentionTask, StoredVersion
+from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention, StoredVersion
 from services.data.store.write_plan import Write, WritePlan
 from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
@@ -38,44 +38,44 @@ async def open_store(databases: Databases, clock: ManualClock | None = None, **l
 async def test_each_accepted_version_can_be_read_as_it_was(databases: Databases) -> None:
     store = await open_store(databases)
     async with store.serving():
-        accepted = [(await store.put([dataset(value)]))[0].version for value in range(3)]
-        deleted = await store.delete("/a")
-        (again,) = await store.put([dataset(9)])
-        listed = await store.versions("/a")
+        accepted = [(await store.writer.put([dataset(value)]))[0].version for value in range(3)]
+        deleted = await store.writer.delete("/a")
+        (again,) = await store.writer.put([dataset(9)])
+        listed = await store.reads.versions("/a")
         assert [each.version for each in listed] == [again.version, deleted.version, *reversed(accepted)]
         assert [each.kind for each in listed] == [0, 1, 0, 0, 0]
         for value, version in enumerate(accepted):
-            assert (await store.read_version("/a", version)).content == dataset(value).content
-        assert (await store.read_version("/a", again.version)).content == dataset(9).content
+            assert (await store.reads.version("/a", version)).content == dataset(value).content
+        assert (await store.reads.version("/a", again.version)).content == dataset(9).content
         with pytest.raises(EndpointDeleted):
-            await store.read_version("/a", deleted.version)
+            await store.reads.version("/a", deleted.version)
         with pytest.raises(VersionNotKept, match="is not kept"):
-            await store.read_version("/a", accepted[0] - 1)
+            await store.reads.version("/a", accepted[0] - 1)
         with pytest.raises(UnknownEndpoint):
-            await store.versions("/b")
+            await store.reads.versions("/b")
         with pytest.raises(UnknownEndpoint):
-            await store.read_version("/b", 1)
+            await store.reads.version("/b", 1)
 
 
 async def test_data_that_did_not_change_makes_no_version_and_no_history(databases: Databases) -> None:
     store = await open_store(databases)
     async with store.serving():
         for title in ("", "one", "two"):
-            await store.put([replace(dataset(1), title=title)])
-        assert len(await store.versions("/a")) == 1
+            await store.writer.put([replace(dataset(1), title=title)])
+        assert len(await store.reads.versions("/a")) == 1
 
 
 async def test_a_version_that_was_replaced_within_one_transaction_is_kept_too(databases: Databases) -> None:
     store = await open_store(databases)
-    await_all = [store._writer.submit(Write(datasets=[dataset(value)])) for value in range(4)]
+    await_all = [store.writer.submit(Write(datasets=[dataset(value)])) for value in range(4)]
     waiting = [asyncio.ensure_future(each) for each in await_all]
     await asyncio.sleep(0)
     async with store.serving():
         versions = [(await each)[0].version for each in waiting]
-        assert store.counts.commits == 1
-        assert [each.version for each in await store.versions("/a")] == versions[::-1]
+        assert store.writer.counts.commits == 1
+        assert [each.version for each in await store.reads.versions("/a")] == versions[::-1]
         for value, version in enumerate(versions):
-            assert (await store.read_version("/a", version)).content == dataset(value).content
+            assert (await store.reads.version("/a", version)).content == dataset(value).content
 
 
 async def test_no_more_than_the_number_is_shown_and_little_more_is_stored(
@@ -85,10 +85,10 @@ async def test_no_more_than_the_number_is_shown_and_little_more_is_stored(
     store = await open_store(databases, versions=3)
     async with store.serving():
         for value in range(60):
-            await store.put([dataset(value)])
+            await store.writer.put([dataset(value)])
             (count,) = databases.rows("SELECT count(*) FROM history")
             assert int(count) <= 2 + SLACK
-        listed = await store.versions("/a")
+        listed = await store.reads.versions("/a")
         assert [each.content for each in listed] == [dataset(value).content for value in (59, 58, 57)]
 
 
@@ -99,11 +99,11 @@ async def test_a_start_with_fewer_versions_gets_rid_of_the_others(
     store = await open_store(databases)
     async with store.serving():
         for value in range(20):
-            await store.put([dataset(value), dataset(value, "/b")])
+            await store.writer.put([dataset(value), dataset(value, "/b")])
     store = await open_store(databases, versions=1)
     async with store.serving():
-        assert len(await store.versions("/a")) == 1
-        await store.put([dataset(99)])
+        assert len(await store.reads.versions("/a")) == 1
+        await store.writer.put([dataset(99)])
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
 
 
@@ -111,7 +111,7 @@ async def test_without_history_nothing_is_written_to_it(databases: Databases) ->
     store = await open_store(databases, versions=1)
     async with store.serving():
         for value in range(5):
-            await store.put([dataset(value)])
+            await store.writer.put([dataset(value)])
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
 
 
@@ -123,11 +123,11 @@ async def test_what_is_too_old_is_not_shown_and_then_deleted(
     store = await open_store(databases, clock, days=1)
     async with store.serving():
         for value in range(3):
-            await store.put([dataset(value)])
+            await store.writer.put([dataset(value)])
         clock.advance(25 * 3600)
         # The current version is never too old.
-        assert [each.content for each in await store.versions("/a")] == [dataset(2).content]
-        await store.put([dataset(7)])
+        assert [each.content for each in await store.reads.versions("/a")] == [dataset(2).content]
+        await store.writer.put([dataset(7)])
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
 
 
@@ -135,16 +135,16 @@ async def test_what_is_not_shown_any_more_is_not_served_either(databases: Databa
     clock = ManualClock()
     store = await open_store(databases, clock, versions=3, days=1)
     async with store.serving():
-        versions = [(await store.put([dataset(value)]))[0].version for value in range(5)]
+        versions = [(await store.writer.put([dataset(value)]))[0].version for value in range(5)]
         assert databases.rows("SELECT count(*) FROM history") == ["4"]
         for too_many in versions[:2]:
             with pytest.raises(VersionNotKept):
-                await store.read_version("/a", too_many)
-        assert (await store.read_version("/a", versions[2])).content == dataset(2).content
+                await store.reads.version("/a", too_many)
+        assert (await store.reads.version("/a", versions[2])).content == dataset(2).content
         clock.advance(25 * 3600)
         with pytest.raises(VersionNotKept):
-            await store.read_version("/a", versions[2])
-        assert (await store.read_version("/a", versions[4])).content == dataset(4).content
+            await store.reads.version("/a", versions[2])
+        assert (await store.reads.version("/a", versions[4])).content == dataset(4).content
 
 
 async def test_what_is_too_old_is_deleted_as_fast_as_versions_come(databases: Databases) -> None:
@@ -152,7 +152,7 @@ async def test_what_is_too_old_is_deleted_as_fast_as_versions_come(databases: Da
     store = await open_store(databases, clock, versions=1000, days=1)
     async with store.serving():
         for value in range(12):
-            await store.put([dataset(value, name) for name in names])
+            await store.writer.put([dataset(value, name) for name in names])
             clock.advance(25 * 3600)
         (count,) = databases.rows("SELECT count(*) FROM history")
         assert int(count) <= 2 * len(names)
@@ -166,7 +166,7 @@ async def test_sqlites_file_does_not_grow_for_ever(tmp_path: Path, monkeypatch: 
     pages: list[int] = []
     async with store.serving():
         for value in range(120):
-            await store.put([build("/a", "MW", "PT1H", [Point(0, value), *points[1:]])])
+            await store.writer.put([build("/a", "MW", "PT1H", [Point(0, value), *points[1:]])])
             pages.append(int(databases.rows("PRAGMA page_count")[0]))
     assert pages[-1] == pages[40], "deleted pages were not used again"
 
@@ -188,10 +188,10 @@ async def test_a_store_of_one_endpoint_does_not_keep_all_of_its_versions(databas
     store = await open_store(databases, versions=3)
     async with store.serving():
         for value in range(60):
-            await store.put([dataset(value)])
+            await store.writer.put([dataset(value)])
             (count,) = databases.rows("SELECT count(*) FROM history")
             assert int(count) <= 2 + OVERDUE
-        assert len(await store.versions("/a")) == 3
+        assert len(await store.reads.versions("/a")) == 3
 
 
 def test_few_endpoints_that_have_far_too_many_are_looked_at_too() -> None:
@@ -212,7 +212,7 @@ def test_retention_takes_over_what_was_counted_at_the_start() -> None:
 def test_versions_whose_commit_was_not_answered_are_counted_too() -> None:
     retention = Retention(HistoryLimits(versions=3), {"/a": 2 + OVERDUE - 1})
     lost = EndpointHead("/a", 7, 7, 0, 0, "MW", "PT1H", "", "", b"")
-    RetentionTask(HistoryLimits(versions=3), 10, retention).committed(WritePlan(7, 7), [], [lost])
+    retention.committed(WritePlan(7, 7, missed=[lost]))
     assert retention.due() == ["/a"]
 
 
@@ -276,14 +276,14 @@ async def test_a_version_that_is_replaced_while_it_is_read_is_still_the_one_that
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = (await rest.writer.put("/v1/data/a", json=one(1))).json()["version"]
-    read = rest.store.read
+    read = rest.store.reads.current
 
-    async def late(endpoint: str) -> Stored:
+    async def late(endpoint: str) -> StoredVersion:
         monkeypatch.undo()
         await rest.writer.put("/v1/data/a", json=one(2))
         return await read(endpoint)
 
-    monkeypatch.setattr(rest.store, "read", late)
+    monkeypatch.setattr(rest.store.reads, "current", late)
     answer = (await rest.reader.get("/v1/data/a", params={"version": first})).json()
     assert (answer["version"], answer["points"][0]["value"]) == (first, 1)
 
@@ -363,10 +363,10 @@ async def test_what_is_not_kept_or_no_version_is_a_problem(rest: Rest) -> None:
 
 
 async def test_area_and_quantity_are_in_the_catalogue_and_stay_when_they_are_not_said(rest: Rest) -> None:
-    await rest.store.put([replace(dataset(1), title="T", area="GR", quantity="load")])
-    await rest.store.put([dataset(2)])
+    await rest.store.writer.put([replace(dataset(1), title="T", area="GR", quantity="load")])
+    await rest.store.writer.put([dataset(2)])
     (entry,) = (await rest.reader.get("/v1/endpoints")).json()["endpoints"]
     assert (entry["title"], entry["area"], entry["quantity"]) == ("T", "GR", "load")
-    await rest.store.put([replace(dataset(2), area="BG")])
+    await rest.store.writer.put([replace(dataset(2), area="BG")])
     (entry,) = (await rest.reader.get("/v1/endpoints")).json()["endpoints"]
     assert (entry["title"], entry["area"], entry["quantity"]) == ("T", "BG", "load")

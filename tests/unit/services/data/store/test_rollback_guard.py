@@ -36,11 +36,11 @@ async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
     live, copy, mark = tmp_path / "live.db", tmp_path / "copy.db", tmp_path / "mark"
     url = f"sqlite:///{live}"
     async with (store := await Store.open(url, mark=mark)).serving():
-        await store.put([dataset(1)])
+        await store.writer.put([dataset(1)])
     shutil.copy(live, copy)
     async with (store := await Store.open(url, mark=mark)).serving():
         assert store.failure is None
-        (newest,) = await store.put([dataset(2)])
+        (newest,) = await store.writer.put([dataset(2)])
     shutil.copy(copy, live)
     for _ in range(2):  # it does not forget
         async with (store := await Store.open(url, mark=mark)).serving():
@@ -54,7 +54,7 @@ async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
     await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
     async with (store := await Store.open(url, mark=mark)).serving():
         assert store.failure is None
-        head = store.head("/a")
+        head = store.index.heads.get("/a")
         assert head is not None
         assert head.version > newest.version
 
@@ -63,27 +63,27 @@ async def test_a_counter_that_went_back_ends_the_writing(databases: Databases) -
     store = await Store.open(databases.url())
     with pytest.raises(StoreReplaced, match="was at 2 and is at 1"):
         async with store.serving():
-            await store.put([dataset(1)])
-            await store.put([dataset(2)])
+            await store.writer.put([dataset(1)])
+            await store.writer.put([dataset(2)])
             put_back(databases)
             with pytest.raises(StoreUnavailable, match="replaced"):
-                await store.put([dataset(3)])
+                await store.writer.put([dataset(3)])
             with pytest.raises(StoreReplaced):
                 await store.lost()
             with pytest.raises(StoreUnavailable):
-                await store.put([dataset(4)])
+                await store.writer.put([dataset(4)])
     assert store.failure is not None
 
 
 async def test_another_file_with_the_name_is_noticed_by_a_store_that_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(writer, "CHECK_EVERY_S", 0.01)
     live, copy = tmp_path / "live.db", tmp_path / "copy.db"
     store = await Store.open(f"sqlite:///{live}")
     with pytest.raises(StoreReplaced, match="is another one"):
         async with store.serving():
-            await store.put([dataset(1)])
+            await store.writer.put([dataset(1)])
             shutil.copy(live, copy)
             copy.replace(live)
             await store.lost()

@@ -28,7 +28,7 @@ async def test_all_files_of_a_new_store_and_its_backup_are_their_owners_alone(tm
     url = f"sqlite:///{directory / 'data.db'}"
     store = await Store.open(url)
     async with store.serving():
-        await store.put([dataset("/a")])
+        await store.writer.put([dataset("/a")])
         await backup(url, directory / "backup", LATER)
         found = rights(directory)
     assert {"data.db", "data.db-wal", "data.db-shm", "data.db.lock", "backup"} <= set(found)
@@ -45,6 +45,6 @@ async def test_files_of_an_earlier_release_are_closed_to_others(tmp_path: Path) 
     # As after a kill, its other files are there, too.
     store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}")
     async with store.serving():
-        await store.put([dataset("/a")])
+        await store.writer.put([dataset("/a")])
         assert set(rights(tmp_path).values()) == {0o600}
     connection.close()

@@ -12,7 +12,8 @@ from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
 from services.data.store import Store
 from services.data.store.database import database_at
-from services.data.store.reader import Cache, Stored
+from services.data.store.reader import Cache
+from services.data.store.retention import StoredVersion
 from services.data.store.tables import Cursor
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -25,28 +26,28 @@ def dataset(endpoint: str, value: float = 1) -> Dataset:
 async def test_everything_is_there_again_after_a_restart(databases: Databases) -> None:
     store = await Store.open(databases.url(), clock=ManualClock())
     async with store.serving():
-        await store.put([dataset("/a"), dataset("/b")], source="market")
-        await store.delete("/b")
-        await store.put([dataset("/a", 2)])
+        await store.writer.put([dataset("/a"), dataset("/b")], source="market")
+        await store.writer.delete("/b")
+        await store.writer.put([dataset("/a", 2)])
     again = await Store.open(databases.url(), clock=ManualClock())
     async with again.serving():
         assert again.id == store.id
         assert again.source == store.id
         assert again.changes.sequence == 4
         assert again.changes.after(0, 9) == store.changes.after(0, 9)
-        assert again.heads() == store.heads()
-        assert (await again.read("/a")).content == dataset("/a", 2).content
+        assert sorted(again.index.heads.values()) == sorted(store.index.heads.values())
+        assert (await again.reads.current("/a")).content == dataset("/a", 2).content
 
 
 async def test_a_wiped_store_is_another_store_with_greater_versions(databases: Databases) -> None:
     clock = ManualClock()
     first = await Store.open(databases.url("one"), clock=clock)
     async with first.serving():
-        (before,) = await first.put([dataset("/a")])
+        (before,) = await first.writer.put([dataset("/a")])
     clock.advance(1)
     second = await Store.open(databases.url("two"), clock=clock)
     async with second.serving():
-        (after,) = await second.put([dataset("/a")])
+        (after,) = await second.writer.put([dataset("/a")])
     assert first.id != second.id
     assert after.version > before.version
 
@@ -54,8 +55,8 @@ async def test_a_wiped_store_is_another_store_with_greater_versions(databases: D
 async def test_the_changes_are_what_clients_receive(databases: Databases) -> None:
     store = await Store.open(databases.url(), clock=ManualClock(wall_ms=1_700_000_000_000))
     async with store.serving():
-        await store.put([dataset("/a")])
-        await store.delete("/a")
+        await store.writer.put([dataset("/a")])
+        await store.writer.delete("/a")
     (change,) = store.changes.after(0, 9)
     assert change == update.Change(
         2,
@@ -70,20 +71,20 @@ async def test_reading_what_is_not_there(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         with pytest.raises(UnknownEndpoint):
-            await store.read("/a")
-        await store.put([dataset("/a")])
-        await store.read("/a")
-        await store.delete("/a")
+            await store.reads.current("/a")
+        await store.writer.put([dataset("/a")])
+        await store.reads.current("/a")
+        await store.writer.delete("/a")
         with pytest.raises(EndpointDeleted):
-            await store.read("/a")
+            await store.reads.current("/a")
 
 
 async def test_a_read_after_a_write_sees_it_cached_or_not(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         for value in range(3):
-            (accepted,) = await store.put([dataset("/a", value)])
-            stored = await store.read("/a")
+            (accepted,) = await store.writer.put([dataset("/a", value)])
+            stored = await store.reads.current("/a")
             assert (stored.version, stored.content) == (accepted.version, dataset("/a", value).content)
 
 
@@ -113,7 +114,7 @@ async def test_a_store_that_was_replaced_by_an_older_copy_says_so_for_good(datab
     async with store.serving():
         assert store.failure is None
         store.went_back(1)
-        await store.put([dataset("/a"), dataset("/b")])
+        await store.writer.put([dataset("/a"), dataset("/b")])
         assert store.failure is not None
         assert "older copy" in store.failure
 
@@ -121,20 +122,20 @@ async def test_a_store_that_was_replaced_by_an_older_copy_says_so_for_good(datab
 def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
     cache = Cache(100)
     for name in "abc":
-        cache.put(name, Stored(1, 0, b"x" * 40))
+        cache.put(name, StoredVersion(1, 0, 0, b"x" * 40))
         cache.get("a")
     assert "a" in cache
     assert "b" not in cache
     assert "c" in cache
-    cache.put("big", Stored(1, 0, b"x" * 200))
+    cache.put("big", StoredVersion(1, 0, 0, b"x" * 200))
     assert len(cache) == 0
 
 
 def test_the_cache_never_goes_back_to_an_older_version() -> None:
     cache = Cache(100)
-    cache.put("a", Stored(2, 0, b"new"))
-    cache.put("a", Stored(1, 0, b"old"))
-    assert cache.get("a") == Stored(2, 0, b"new")
+    cache.put("a", StoredVersion(2, 0, 0, b"new"))
+    cache.put("a", StoredVersion(1, 0, 0, b"old"))
+    assert cache.get("a") == StoredVersion(2, 0, 0, b"new")
     cache.drop("a")
     cache.drop("a")
     assert cache.get("a") is None
@@ -146,7 +147,7 @@ async def test_the_publishers_cursor_outlives_the_process_with_writes_and_withou
     async with store.serving():
         assert store.cursor is None
         store.keep_cursor(Cursor("log-1", 1))
-        await store.put([dataset("/a")])
+        await store.writer.put([dataset("/a")])
         store.keep_cursor(Cursor("log-1", 7))
     again = await Store.open(where)
     async with again.serving():
@@ -176,7 +177,7 @@ async def test_a_cursor_is_written_while_nothing_else_is(databases: Databases) -
     ],
 )
 def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert database_at(url, 5).shown == shown
+    assert database_at(url, 5).display_name == shown
 
 
 def test_without_its_driver_postgresql_is_refused_by_the_name_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

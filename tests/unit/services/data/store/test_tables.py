@@ -18,7 +18,7 @@ from tests.support.databases import Databases
 
 async def run(url: str, work: Callable[[Connection], Any]) -> Any:
     database = database_at(url, 5.0)
-    await database.claim()
+    await database.lock()
     try:
         async with database.writing() as connection:
             done = await connection.run_sync(work)
@@ -71,11 +71,15 @@ async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
     store = await Store.open(url)
     async with store.serving():
         for value in (1, 2, 3):
-            await store.put(
+            await store.writer.put(
                 [build("/a", "MW", "PT1H", [Point(0, value)], "A title"), build("/b", "°C", "P1D", [Point(0, value)])]
             )
-        await store.delete("/b")
-        return store.id, store.heads(), (await store.read("/a")).content
+        await store.writer.delete("/b")
+        return (
+            store.id,
+            sorted(store.index.heads.values()),
+            (await store.reads.current("/a")).content,
+        )
 
 
 @pytest.mark.parametrize("back_to", ["0002", "0003"])
@@ -93,9 +97,15 @@ async def test_data_outlives_the_way_down_and_up_again(databases: Databases, bac
     assert ("history" in tables) == (back_to == "0003")
     store = await Store.open(url)
     async with store.serving():
-        assert (store.id, store.heads(), (await store.read("/a")).content) == before
-        assert len(await store.versions("/a")) == (3 if back_to == "0003" else 1), "history is lost on the way, or not"
-        (accepted,) = await store.put([build("/a", "MW", "PT1H", [Point(0, 9)])])
+        assert (
+            store.id,
+            sorted(store.index.heads.values()),
+            (await store.reads.current("/a")).content,
+        ) == before
+        assert len(await store.reads.versions("/a")) == (3 if back_to == "0003" else 1), (
+            "history is lost on the way, or not"
+        )
+        (accepted,) = await store.writer.put([build("/a", "MW", "PT1H", [Point(0, 9)])])
         assert accepted.version > before[1][0].version
         assert store.changes.sequence == 8
 
@@ -110,7 +120,7 @@ async def test_everything_can_be_removed_and_made_again(databases: Databases) ->
     assert await run(databases.url(), down) == ["alembic_version"]
     store = await Store.open(databases.url())
     async with store.serving():
-        assert store.heads() == []
+        assert sorted(store.index.heads.values()) == []
 
 
 async def test_a_store_of_a_later_release_is_refused(databases: Databases) -> None:

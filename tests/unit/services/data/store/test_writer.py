@@ -28,30 +28,30 @@ async def open_store(databases: Databases, **limits: float) -> Store:
 async def test_requests_that_wait_share_a_commit_and_are_answered_each(databases: Databases) -> None:
     store = await open_store(databases)
     async with store.serving():
-        await store.put([dataset("/a")])
-        commits = store.counts.commits
+        await store.writer.put([dataset("/a")])
+        commits = store.writer.counts.commits
         answers = await asyncio.gather(
-            store.put([dataset("/b")]),
-            store.put([dataset("/a", 2, "%")]),
-            store.put([dataset("/c"), dataset("/d")]),
+            store.writer.put([dataset("/b")]),
+            store.writer.put([dataset("/a", 2, "%")]),
+            store.writer.put([dataset("/c"), dataset("/d")]),
             return_exceptions=True,
         )
     assert isinstance(answers[1], WrongUnit)
     assert not isinstance(answers[0], BaseException)
     assert not isinstance(answers[2], BaseException)
-    assert store.counts.commits == commits + 1
+    assert store.writer.counts.commits == commits + 1
     assert [change.endpoint for change in store.changes.after(1, 10)] == [b"/b", b"/c", b"/d"]
 
 
 async def test_listeners_hear_of_changes_after_they_were_applied(databases: Databases) -> None:
     store = await open_store(databases)
     heard: list[int] = []
-    forget = store.subscribe(lambda: heard.append(store.changes.sequence))
+    forget = store.index.subscribe(lambda: heard.append(store.changes.sequence))
     async with store.serving():
-        await store.put([dataset("/a"), dataset("/b")])
-        await store.put([dataset("/a")])
+        await store.writer.put([dataset("/a"), dataset("/b")])
+        await store.writer.put([dataset("/a")])
         forget()
-        await store.put([dataset("/a", 2)])
+        await store.writer.put([dataset("/a", 2)])
     assert heard == [2]
 
 
@@ -62,48 +62,48 @@ async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(data
     def broken() -> None:
         raise ZeroDivisionError
 
-    store.subscribe(broken)
-    store.subscribe(lambda: heard.append(store.changes.sequence))
+    store.index.subscribe(broken)
+    store.index.subscribe(lambda: heard.append(store.changes.sequence))
     async with store.serving():
-        assert (await store.put([dataset("/a")]))[0].changed
+        assert (await store.writer.put([dataset("/a")]))[0].changed
     assert heard == [1]
 
 
 async def test_the_queue_is_bounded_in_requests_and_bytes(databases: Databases) -> None:
     store = await open_store(databases, queued_requests=2)
-    waiting = [asyncio.ensure_future(store.put([dataset(f"/{i}")])) for i in range(2)]
+    waiting = [asyncio.ensure_future(store.writer.put([dataset(f"/{i}")])) for i in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="too many writes"):
-        await store.put([dataset("/c")])
+        await store.writer.put([dataset("/c")])
     async with store.serving():
         assert len(await asyncio.gather(*waiting)) == 2
     small = await open_store(databases, queued_bytes=10)
     with pytest.raises(StoreUnavailable, match="too many writes"):
-        await small.put([dataset("/c")])
+        await small.writer.put([dataset("/c")])
     async with small.serving():
         pass
 
 
 async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_taken(databases: Databases) -> None:
     store = await open_store(databases)
-    waiting = asyncio.ensure_future(store.put([dataset("/a")]))
+    waiting = asyncio.ensure_future(store.writer.put([dataset("/a")]))
     await asyncio.sleep(0)
     async with store.serving():
         pass
     assert (await waiting)[0].changed
     with pytest.raises(StoreUnavailable, match="stopping"):
-        await store.put([dataset("/b")])
+        await store.writer.put([dataset("/b")])
 
 
 async def test_a_request_whose_client_went_away_before_it_began_is_not_done(databases: Databases) -> None:
     store = await open_store(databases)
-    waiting = asyncio.ensure_future(store.put([dataset("/a")]))
+    waiting = asyncio.ensure_future(store.writer.put([dataset("/a")]))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     async with store.serving():
-        await store.put([dataset("/b")])
-    assert store.head("/a") is None
+        await store.writer.put([dataset("/b")])
+    assert store.index.heads.get("/a") is None
 
 
 async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself(
@@ -129,7 +129,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
     store = await open_store(databases)
     async with store.serving():
         with pytest.raises(StoreUnavailable, match="disk is full") as caught:
-            await store.put([dataset("/a")])
+            await store.writer.put([dataset("/a")])
         assert "secret" not in str(caught.value)
         assert store.failure == "database or disk is full"
         assert len(store.changes) == 0
@@ -137,7 +137,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
         async with asyncio.timeout(PATIENCE_S):
             while store.failure:
                 await asyncio.sleep(0.005)
-        assert (await store.put([dataset("/a")]))[0].changed
+        assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
@@ -155,9 +155,9 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
     async with store.serving():
         monkeypatch.setattr(transaction, "execute", execute_and_lose)
         with pytest.raises(StoreUnavailable):
-            await store.put([dataset("/a")])
+            await store.writer.put([dataset("/a")])
         monkeypatch.setattr(transaction, "execute", real)
-        await store.put([dataset("/b")])
+        await store.writer.put([dataset("/b")])
         assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
 
 
@@ -170,24 +170,24 @@ async def test_a_defect_is_not_answered_as_an_outage(databases: Databases, monke
     async with store.serving():
         monkeypatch.setattr(transaction, "execute", defect)
         with pytest.raises(ZeroDivisionError):
-            await store.put([dataset("/a")])
+            await store.writer.put([dataset("/a")])
         monkeypatch.setattr(transaction, "execute", real)
-        assert (await store.put([dataset("/a")]))[0].changed
+        assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
 async def test_forgotten_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     store = await open_store(databases, max_keys=2)
-    clock = store._writer.clock
+    clock = store.writer._clock
     assert isinstance(clock, ManualClock)
     async with store.serving():
         for number in range(4):
             clock.advance(1)
-            await store.put([dataset("/a", number)], key=IdempotencyKey(str(number), b"x"))
+            await store.writer.put([dataset("/a", number)], key=IdempotencyKey(str(number), b"x"))
         # Two are kept: the oldest has made room, and its key may be used for something else.
-        await store.put([dataset("/b")], key=IdempotencyKey("0", b"other"))
+        await store.writer.put([dataset("/b")], key=IdempotencyKey("0", b"other"))
         with pytest.raises(IdempotencyKeyReused):
-            await store.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
+            await store.writer.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
         clock.advance(25 * 3600)
-        await store.put([dataset("/c")], key=IdempotencyKey("new", b"x"))
-        await store.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
+        await store.writer.put([dataset("/c")], key=IdempotencyKey("new", b"x"))
+        await store.writer.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))

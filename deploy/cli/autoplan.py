@@ -16,7 +16,7 @@ from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log
 from diem.process.lifecycle import Lifecycle
 from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.rules import DAY_MS
+from metadata.statistics.constants import DAY_MS
 from metadata.statistics.window import parse_span
 
 DRAIN_S: Final = 30.0

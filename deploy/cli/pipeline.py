@@ -27,7 +27,7 @@ from metadata.jobs.sources import FileSource, KafkaSource
 from metadata.jobs.status import SourceStatus, status
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import NoTraffic
-from metadata.statistics.usage import UsageRow
+from metadata.statistics.model import UsageRow
 from metadata.statistics.window import Window, parse_span, parse_time
 
 DEFAULT_WINDOW: Final = "1h"

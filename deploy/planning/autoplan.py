@@ -18,7 +18,7 @@ from deploy.planning.render import percent
 from deploy.system.launch import command, guarded
 from deploy.system.state_dir import BadStateDir
 from diem.errors import DiemError
-from metadata.statistics.figures import warning_of_twins
+from metadata.statistics.model import duplicate_recorders_warning
 
 APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
@@ -159,7 +159,7 @@ def _figures(figures: dict[str, Any] | None) -> str:
             f"S = {count}: fan-out {now['fan_out']:.2f} -> {then['fan_out']:.2f}, "
             f"load {now['max_over_mean_load']:.3f} -> {then['max_over_mean_load']:.3f}"
         )
-    twins = f"; {warning_of_twins(figures['twins'])}" if figures["twins"] else ""
+    twins = f"; {duplicate_recorders_warning(figures['twins'])}" if figures["twins"] else ""
     return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{twins})"
 
 

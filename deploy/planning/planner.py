@@ -27,14 +27,14 @@ from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
 from metadata.jobs.scratch import scratch_folder
 from metadata.jobs.session import NoSpark, SparkOptions
+from metadata.placement.baselines import Infeasible
 from metadata.placement.blocks import Parts
-from metadata.placement.bounds import Infeasible
 from metadata.placement.instance import Instance
 from metadata.placement.objective import total_cost
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
 from metadata.plans.plan import Plan, encode
-from metadata.statistics.figures import warning_of_twins
+from metadata.statistics.model import duplicate_recorders_warning
 
 
 @dataclass(eq=False)
@@ -233,7 +233,7 @@ class Planning:
         said = f"{learnt.events:,} events of {render.amount(learnt.clients, 'client')}, {learnt.start} to {learnt.end}"
         self._terminal.say(f"{said} ({learnt.source})")
         if learnt.twins:
-            self._terminal.warn(warning_of_twins(learnt.twins))
+            self._terminal.warn(duplicate_recorders_warning(learnt.twins))
 
     def make(self, system: System, now: Snapshot) -> MadePlan:
         """Make the plan. Raises what `make` does."""

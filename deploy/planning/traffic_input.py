@@ -16,9 +16,9 @@ from diem.protocol.traffic import BadEvent
 from metadata.jobs.sources import complete_files
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import WINDOW_FILE, BadStatistics, all_statistics, read_window
-from metadata.statistics import judging, plain
-from metadata.statistics.figures import Statistics
-from metadata.statistics.rules import DAY_MS, HISTORY_MS
+from metadata.statistics import parsing, reference
+from metadata.statistics.constants import DAY_MS, HISTORY_MS
+from metadata.statistics.model import Statistics
 from metadata.statistics.window import Window, iso
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _of_statistics(folder: Path, spark: bool | None) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
     from metadata.jobs.planning import is_large  # noqa: PLC0415  # it needs numpy
-    from metadata.placement.reading import read_endpoints, read_statistics  # noqa: PLC0415
+    from metadata.placement.instance import read_endpoints, read_statistics  # noqa: PLC0415
 
     window = read_window(folder)
     try:
@@ -127,11 +127,11 @@ def _of_statistics(folder: Path, spark: bool | None) -> PlanningInput:
 
 
 def _of_files(folder: Path, window: Window | int) -> PlanningInput:
-    from metadata.placement.reading import of_statistics  # noqa: PLC0415  # it needs numpy
+    from metadata.placement.instance import from_statistics  # noqa: PLC0415  # it needs numpy
 
     found, files = read_recorded(folder, window)
     return PlanningInput(
-        of_statistics(found),
+        from_statistics(found),
         iso(found.window.start),
         iso(found.window.end),
         found.summary.events,
@@ -212,7 +212,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
     if isinstance(window, int):
         end = min(max(arrival.event.time for arrival in arrivals) + 1, _now())
         window = Window(end - window, end)
-    found = plain.statistics(arrivals, window)
+    found = reference.statistics(arrivals, window)
     if not found.sets:
         raise NoTrafficToPlan(
             folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
@@ -256,12 +256,12 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
         yield from file.read_bytes().split(b"\n")
 
 
-def _arrivals(lines: Iterable[bytes]) -> Iterator[plain.Arrival]:
+def _arrivals(lines: Iterable[bytes]) -> Iterator[reference.Arrival]:
     """Return the events among lines, the others left out: the pipeline's table `quarantine` says why."""
     now = _now()
     for line in lines:
         try:
-            event = judging.judge(line, now)
+            event = parsing.parse_event(line, now)
         except BadEvent:
             continue
-        yield plain.Arrival(event, event.time)
+        yield reference.Arrival(event, event.time)

@@ -22,7 +22,7 @@ from metadata.jobs.scratch import scratch_folder
 from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
 from metadata.jobs.sources import FileSource, KafkaSource
 from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.figures import warning_of_twins
+from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import Window
 
 FOLDER: Final = "traffic"
@@ -192,7 +192,7 @@ def _say_statistics(folder: Path, terminal: Terminal) -> None:
     counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
     terminal.say("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
     if twins := int(read["twins"]):
-        terminal.warn(warning_of_twins(twins))
+        terminal.warn(duplicate_recorders_warning(twins))
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.jobs.blockfiles import Arrays, BlockFiles
 from metadata.jobs.sets import SETS
-from metadata.placement import blocks, fanout, graph
-from metadata.placement.backend import FEW
+from metadata.placement import blocks, fanout
+from metadata.placement.backend import INCREMENTAL_SHARE
 from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
 T = TypeVar("T")
@@ -39,16 +39,16 @@ class SparkBackend:
 
     def needed(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(partial(fanout.needed, load=load, most=most), np.zeros(2, np.int64))
+        return self._sum(partial(fanout.required_parts, load=load, most=most), np.zeros(2, np.int64))
 
     def lonely(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(partial(fanout.lonely, part=part, k=k), np.zeros(self.endpoints, np.int64))
+        return self._sum(partial(fanout.removal_savings, part=part, k=k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
         before, total = self._last.get((k, sharpness), (None, None))
-        if before is not None and total is not None and (moved := before != part).mean() <= FEW:
+        if before is not None and total is not None and (moved := before != part).mean() <= INCREMENTAL_SHARE:
             self._index()
             change = partial(_change, moved=np.flatnonzero(moved), part=part, before=before, k=k, sharpness=sharpness)
             total = total.copy()
@@ -62,7 +62,7 @@ class SparkBackend:
 
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""
-        self._files.derive(_LEVEL, partial(_of_block, partial(fanout.regrouped, group=group)), SETS)
+        self._files.derive(_LEVEL, partial(_of_block, partial(fanout.regroup, group=group)), SETS)
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
@@ -74,17 +74,17 @@ class SparkBackend:
 
     def pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
-        return self._sum(partial(graph.pairs, longest=longest), 0)
+        return self._sum(partial(blocks.count_pairs, longest=longest), 0)
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """See :class:`Backend`."""
-        run = partial(graph.cosubscription, cold=cold, share=share, longest=longest)
+        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
     def contracted(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
-        run = partial(_of_block, partial(graph.contracted, label=label, count=count))
-        return blocks.merged(self._files.map(run, SETS), count)
+        run = partial(_of_block, partial(blocks.contract, label=label, count=count))
+        return blocks.merge_equal_sets(self._files.map(run, SETS), count)
 
     def _sum(self, run: Callable[[Block], T], start: T, of: str = SETS) -> T:
         for result in self._files.map(partial(_of_block, run), of):
@@ -93,7 +93,7 @@ class SparkBackend:
 
     def _index(self) -> None:
         if not self._indexed:
-            self._files.derive(_INDEX, partial(_of_block, partial(blocks.sets_of, count=self.endpoints)), SETS)
+            self._files.derive(_INDEX, partial(_of_block, partial(blocks.index_sets, count=self.endpoints)), SETS)
             self._indexed = True
 
 
@@ -106,7 +106,7 @@ def _change(
 ) -> tuple[Ints, Floats]:
     """The endpoints whose affinity is another than ``before``, and by how much: int64[n], float64[n, k]."""
     starts, rows = index
-    some = blocks.sets_with(Block(*arrays), starts, rows, moved)
+    some = blocks.select_sets_with(Block(*arrays), starts, rows, moved)
     change = fanout.affinity(some, part, k, sharpness, before)
     rows = np.flatnonzero(change.any(1))
     return rows, change[rows]

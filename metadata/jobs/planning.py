@@ -19,10 +19,9 @@ from metadata.jobs.blockfiles import BlockFiles
 from metadata.jobs.session import SparkOptions, spark_opened
 from metadata.jobs.sets import scale, store_sets
 from metadata.placement.blocks import Parts
-from metadata.placement.instance import Instance
+from metadata.placement.instance import Instance, read_endpoints
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
-from metadata.placement.reading import read_endpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +59,7 @@ def plan_on_spark(
         statistics: folder of the window.
         options: what is planned for.
         costs: of servers.
-        current: home of every endpoint now, in the order of :func:`metadata.placement.reading.read_endpoints`.
+        current: home of every endpoint now, in the order of :func:`metadata.placement.instance.read_endpoints`.
         spark_options: `cores` is also the number of blocks, `scratch` holds the sets twice.
 
     Raises:

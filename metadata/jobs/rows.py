@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, Type
 from metadata.jobs.warehouse import EVENTS, QUARANTINE
-from metadata.statistics.judging import judge, number
+from metadata.statistics.parsing import parse_event, sequence_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,10 +65,10 @@ def rows(lines: "DataFrame") -> "DataFrame":
 def judged(line: bytes | None) -> tuple[Any, ...]:
     """Return a line as :data:`JUDGED` has it."""
     try:
-        event = judge(bytes(line or b""), time.time_ns() // 1_000_000)
+        event = parse_event(bytes(line or b""), time.time_ns() // 1_000_000)
     except BadEvent as error:
         return (*(None,) * (_FIELDS - 1), str(error))
-    common = (event.id, event.type.value, event.edge, event.boot, number(event.id), event.time)
+    common = (event.id, event.type.value, event.edge, event.boot, sequence_number(event.id), event.time)
     return (*common, *_own(event), None)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from metadata.statistics.rules import HISTORY_MS, SILENCE_MS, TWINS_MS
+from metadata.statistics.constants import DUPLICATE_OVERLAP_MS, HISTORY_MS, SILENCE_MS
 from metadata.statistics.window import Window
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def twins(distinct: "DataFrame", window: Window) -> "DataFrame":
     lives = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
     earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
     reached = lives.withColumn("reached", F.max("last").over(earlier))  # null for the first one
-    both = reached.where(F.least("reached", "last") - F.col("first") > TWINS_MS).where(F.col("reached").isNotNull())
+    both = reached.where(F.least("reached", "last") - F.col("first") > DUPLICATE_OVERLAP_MS).where(
+        F.col("reached").isNotNull()
+    )
     return both.agg(F.count_distinct("edge").alias("twins"))
 
 

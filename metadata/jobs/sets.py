@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from metadata.jobs.blockfiles import Arrays, BlockFiles
-from metadata.placement.blocks import Block, Ints, distinct, hashes, joined, merged, shift_of, shifted, summed, taken
+from metadata.placement.blocks import (
+    Block,
+    Ints,
+    concatenate,
+    deduplicate_pins,
+    hash_sets,
+    merge_equal_sets,
+    select_sets,
+    shift_weights,
+    sum_by_cell,
+    weight_shift,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +70,7 @@ def held(files: BlockFiles, endpoints: int) -> Ints:
 def scale(files: BlockFiles) -> int:
     """Bring the weights into the planner's unit (:func:`shifted`); returns what their sum was before."""
     total = int(sum(files.map(_weight, SETS)))
-    if shift := shift_of(total):
+    if shift := weight_shift(total):
         files.derive(SETS, partial(_shifted, shift), SETS)
     return total
 
@@ -101,17 +112,19 @@ def _of_clients(endpoints: int, table: Any) -> Block:  # noqa: ANN401 - pyarrow 
 def _by_hash(endpoints: int, count: int, arrays: Arrays) -> list[Block]:
     """``count`` blocks, equal sets in the same one."""
     block = Block(*arrays)
-    goal = hashes(block, endpoints) % np.uint64(count)
-    return [taken(block, np.flatnonzero(goal == each)) for each in range(count)]
+    goal = hash_sets(block, endpoints) % np.uint64(count)
+    return [select_sets(block, np.flatnonzero(goal == each)) for each in range(count)]
 
 
 def _together(endpoints: int, parts: list[Block]) -> Block:
-    return merged([distinct(joined([Block(*arrays) for arrays in parts]), max(endpoints, 1))], endpoints)
+    return merge_equal_sets(
+        [deduplicate_pins(concatenate([Block(*arrays) for arrays in parts]), max(endpoints, 1))], endpoints
+    )
 
 
 def _held(endpoints: int, arrays: Arrays) -> Ints:
     block = Block(*arrays)
-    return summed(block.pins, np.repeat(block.weights, block.sizes), endpoints).astype(np.int64)
+    return sum_by_cell(block.pins, np.repeat(block.weights, block.sizes), endpoints).astype(np.int64)
 
 
 def _weight(arrays: Arrays) -> int:
@@ -120,4 +133,4 @@ def _weight(arrays: Arrays) -> int:
 
 def _shifted(shift: int, arrays: Arrays) -> Block:
     block = Block(*arrays)
-    return block._replace(weights=shifted(block.weights, shift))
+    return block._replace(weights=shift_weights(block.weights, shift))

@@ -4,8 +4,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metadata.jobs import sessions
-from metadata.statistics.figures import Summary
-from metadata.statistics.rules import HELD_MS, LARGE_SET, LATE_MS, MINUTE_MS, PAIRS
+from metadata.statistics.constants import LARGE_SET, LATE_MS, MAX_PAIRS, MIN_HELD_MS, MINUTE_MS
+from metadata.statistics.model import Summary
 from metadata.statistics.window import Window
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _sets(held: "DataFrame", connected: "DataFrame", numbered: "DataFrame") -> "
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     of_client = (
-        held.where(F.col("ms") >= HELD_MS)
+        held.where(F.col("ms") >= MIN_HELD_MS)
         .join(numbered, "endpoint")
         .groupBy("client")
         .agg(F.sort_array(F.collect_list("index")).alias("endpoints"))
@@ -151,7 +151,7 @@ def _pairs(sets: "DataFrame", numbered: "DataFrame") -> "DataFrame":
         .groupBy("first", "second")
         .agg(F.sum("weight").alias("weight"), F.sum("clients").alias("clients"))
         .orderBy(F.desc("weight"), "first", "second")
-        .limit(PAIRS)
+        .limit(MAX_PAIRS)
     )
     names = {
         which: numbered.select(F.col("index").alias(which), F.col("endpoint").alias(f"name_{which}"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from metadata.jobs.logs import data_files
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
-from metadata.statistics.judging import kind
+from metadata.statistics.parsing import reason_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +84,5 @@ def _reasons(files: list[Path]) -> Mapping[str, int] | None:
     found = Counter[str]()
     for file in files:
         reasons = parquet.ParquetFile(file).read(columns=["reason"])["reason"].to_pylist()
-        found.update(map(kind, reasons))
+        found.update(map(reason_kind, reasons))
     return dict(sorted(found.items()))

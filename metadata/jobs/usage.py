@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.jobs import tables
 from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.usage import UsageRow
+from metadata.statistics.model import UsageRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

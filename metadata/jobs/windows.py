@@ -13,8 +13,8 @@ from diem.process.faults import ConfigurationError
 from metadata.jobs import tables
 from metadata.jobs.statistics import CachedFrames, Tables, statistics
 from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.figures import window_json
-from metadata.statistics.rules import HISTORY_MS
+from metadata.statistics.constants import HISTORY_MS
+from metadata.statistics.model import window_json
 from metadata.statistics.window import Window
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 
-from metadata.placement import blocks, fanout, graph
+from metadata.placement import blocks, fanout
 from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
 T = TypeVar("T")
-FEW = 0.3
+INCREMENTAL_SHARE = 0.3
 """Share of endpoints up to which it pays to look only at the sets of those that moved."""
 
 
@@ -73,17 +73,21 @@ class NumpyBackend:
 
     def needed(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(lambda block: fanout.needed(block, load, most), np.zeros(2, np.int64))
+        return self._sum(lambda block: fanout.required_parts(block, load, most), np.zeros(2, np.int64))
 
     def lonely(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
-        return self._sum(lambda block: fanout.lonely(block, part, k), np.zeros(self.endpoints, np.int64))
+        return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
         before, total = self._last.get((k, sharpness), (None, None))
-        if before is not None and total is not None and (moved := before != part).sum() <= FEW * part.size:
-            some = blocks.joined(list(self._sets_with(np.flatnonzero(moved))))
+        if (
+            before is not None
+            and total is not None
+            and (moved := before != part).sum() <= INCREMENTAL_SHARE * part.size
+        ):
+            some = blocks.concatenate(list(self._sets_with(np.flatnonzero(moved))))
             total = total + fanout.affinity(some, part, k, sharpness, before)
         else:
             total = self._sum(lambda block: fanout.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
@@ -92,13 +96,13 @@ class NumpyBackend:
 
     def _sets_with(self, moved: Ints) -> Iterator[Block]:
         """The sets that have an endpoint among those ``moved``."""
-        self._index = self._index or [blocks.sets_of(block, self.endpoints) for block in self._blocks]
+        self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
         for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
-            yield blocks.sets_with(block, starts, rows, moved)
+            yield blocks.select_sets_with(block, starts, rows, moved)
 
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""
-        self._level = [fanout.regrouped(block, group) for block in self._blocks]
+        self._level = [fanout.regroup(block, group) for block in self._blocks]
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
@@ -110,16 +114,16 @@ class NumpyBackend:
 
     def pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
-        return sum(graph.pairs(block, longest) for block in self._blocks)
+        return sum(blocks.count_pairs(block, longest) for block in self._blocks)
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """See :class:`Backend`."""
-        run = partial(graph.cosubscription, cold=cold, share=share, longest=longest)
+        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
     def contracted(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
-        return blocks.merged((graph.contracted(block, label, count) for block in self._blocks), count)
+        return blocks.merge_equal_sets((blocks.contract(block, label, count) for block in self._blocks), count)
 
     def _sum(self, run: Callable[[Block], T], start: T) -> T:
         for block in self._blocks:

@@ -9,12 +9,12 @@ import numpy.typing as npt
 from metadata.placement.backend import Backend
 from metadata.placement.blocks import Floats, Ints, Parts
 
-MOST_ROUNDS: Final = 25
-LEAST_TRIED: Final = 50
+MAX_ROUNDS: Final = 25
+MIN_CANDIDATES: Final = 50
 """Vertices of each side that are tried in a round even if they gain nothing."""
-MOST_MOVED: Final = 0.15
+MAX_MOVED_SHARE: Final = 0.15
 """Share of a group that moves in one round at most."""
-DAMPING: Final = 0.8
+MOVE_PROBABILITY: Final = 0.8
 """Probability that a vertex may move in a round: neighbours do not all swap places (SHP's move probability)."""
 
 
@@ -26,7 +26,7 @@ class _Group:
     share: float
 
 
-def bisected(
+def bisect(
     backend: Backend, load: Floats, within: Parts, leaves: int, *, seed: int, epsilon: float, stop: float = 1e-4
 ) -> Parts:
     """The leaf of every vertex: int32[E], 0 to ``leaves`` - 1; -1 where ``within`` is negative.
@@ -40,9 +40,9 @@ def bisected(
     slack = epsilon / np.log2(max(2, leaves))
     while (active := high - low > 1).any():
         middle = (low + high + 1) // 2
-        side, groups = _halved(load, low, high, active, rng)
+        side, groups = _split_groups(load, low, high, active, rng)
         backend.begin_level(np.where(active, low, -1).astype(np.int32))
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             gain = backend.gains(side)
             if sum(_swap(gain, load, side, group, slack=slack, rng=rng) for group in groups) < stop * active.sum():
                 break
@@ -54,7 +54,7 @@ def bisected(
     return low
 
 
-def _halved(
+def _split_groups(
     load: Floats, low: Parts, high: Parts, active: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.uint8], list[_Group]]:
     """The groups of a level, each divided at random."""
@@ -83,7 +83,7 @@ def _swap(
     room = slack * whole * min(group.share, 1 - group.share)
     gain0, gain1, load0, load1 = gain[zeros].tolist(), gain[ones].tolist(), load[zeros].tolist(), load[ones].tolist()
     i = j = 0
-    for _ in range(max(4, int(MOST_MOVED * group.members.size))):
+    for _ in range(max(4, int(MAX_MOVED_SHARE * group.members.size))):
         best0 = gain0[i] if i < len(gain0) else -np.inf
         best1 = gain1[j] if j < len(gain1) else -np.inf
         if at_zero > wanted:
@@ -108,5 +108,5 @@ def _swap(
 def _candidates(gain: Floats, members: Ints, rng: np.random.Generator) -> Ints:
     """Those that may move in this round, the best first."""
     order = np.argsort(-gain[members], kind="stable")
-    tried = members[order][: max(LEAST_TRIED, int((gain[members] > 0).sum()))]
-    return tried[rng.random(tried.size) < DAMPING]
+    tried = members[order][: max(MIN_CANDIDATES, int((gain[members] > 0).sum()))]
+    return tried[rng.random(tried.size) < MOVE_PROBABILITY]

@@ -18,7 +18,7 @@ Parts = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-MOST_WEIGHT: Final = 1 << 31
+MAX_WEIGHT: Final = 1 << 31
 """Sum of the weights of all sets: with it a sum of gains stays below 2**53 units."""
 
 
@@ -30,63 +30,63 @@ class Block(NamedTuple):
     weights: Ints
 
 
-def summed(cells: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> Floats:
+def sum_by_cell(cells: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> Floats:
     """Sum of the ``values`` of each of ``count`` cells, added in their order."""
     return np.bincount(cells, weights=values, minlength=count).astype(np.float64, copy=False)
 
 
-def shift_of(total: int) -> int:
+def weight_shift(total: int) -> int:
     """By how many bits weights are shifted right so that their sum is at most :data:`MOST_WEIGHT` (about)."""
-    return max(0, (total // MOST_WEIGHT).bit_length())
+    return max(0, (total // MAX_WEIGHT).bit_length())
 
 
-def shifted(weights: Ints, shift: int) -> Ints:
+def shift_weights(weights: Ints, shift: int) -> Ints:
     """Weights of a block in the planner's unit; never 0."""
     result: Ints = np.maximum(weights >> shift, 1)
     return result
 
 
-def starts_of(sizes: Parts) -> Ints:
+def set_starts(sizes: Parts) -> Ints:
     """Where the pins of every set begin."""
     starts: Ints = np.cumsum(sizes, dtype=np.int64) - sizes
     return starts
 
 
-def joined(parts: Sequence[Block]) -> Block:
+def concatenate(parts: Sequence[Block]) -> Block:
     """The sets of all ``parts``, of which there is at least one."""
     pins, sizes, weights = zip(*parts, strict=True)
     return Block(np.concatenate(pins), np.concatenate(sizes), np.concatenate(weights))
 
 
-def sets_of(block: Block, count: int) -> tuple[Ints, Ints]:
+def index_sets(block: Block, count: int) -> tuple[Ints, Ints]:
     """The sets that each endpoint is in, in CSR form: starts int64[count + 1], numbers of sets int64[pins]."""
     order = np.argsort(block.pins, kind="stable")
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     return np.append(0, np.cumsum(np.bincount(block.pins, minlength=count), dtype=np.int64)), row[order]
 
 
-def sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Block:
+def select_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Block:
     """The sets that have one of the ``pins``; ``starts`` and ``rows`` are of :func:`sets_of`."""
     chosen = np.zeros(block.sizes.size, np.bool_)
-    chosen[rows[ranges(starts[pins], starts[pins + 1] - starts[pins])]] = True
-    return taken(block, np.flatnonzero(chosen))
+    chosen[rows[expand_ranges(starts[pins], starts[pins + 1] - starts[pins])]] = True
+    return select_sets(block, np.flatnonzero(chosen))
 
 
-def taken(block: Block, rows: Ints, weights: Ints | None = None) -> Block:
+def select_sets(block: Block, rows: Ints, weights: Ints | None = None) -> Block:
     """A block of some sets, by their numbers."""
     sizes = block.sizes[rows]
     weights = block.weights[rows] if weights is None else weights
-    return Block(block.pins[ranges(starts_of(block.sizes)[rows], sizes)], sizes, weights)
+    return Block(block.pins[expand_ranges(set_starts(block.sizes)[rows], sizes)], sizes, weights)
 
 
-def ranges(starts: Ints, sizes: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+def expand_ranges(starts: Ints, sizes: npt.NDArray[np.signedinteger[Any]]) -> Ints:
     """One range of numbers after the other, each from its start: int64[sum of sizes]."""
     ends = np.cumsum(sizes, dtype=np.int64)
     count = int(ends[-1]) if ends.size else 0
     return np.arange(count) + np.repeat(starts - (ends - sizes), sizes)
 
 
-def distinct(block: Block, count: int, least: int = 1) -> Block:
+def deduplicate_pins(block: Block, count: int, least: int = 1) -> Block:
     """Every pin (below ``count``) once in its set, ascending; sets with fewer than ``least`` are left out."""
     ends = np.append(0, np.cumsum(block.sizes))
     incidence = sparse.csr_array((np.ones(block.pins.size, np.int8), block.pins, ends), shape=(block.sizes.size, count))
@@ -96,35 +96,87 @@ def distinct(block: Block, count: int, least: int = 1) -> Block:
     return Block(incidence.indices[np.repeat(keep, sizes)].astype(np.int32), sizes[keep], block.weights[keep])
 
 
-def merged(parts: Iterable[Block], count: int) -> Block:
+def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
     """One block in which equal sets (of pins below ``count``, sorted) are one, in an order that only they decide.
 
     Sets are equal when 128 bits of their hashes are.
     """
-    whole = joined(list(parts))
+    whole = concatenate(list(parts))
     if not whole.sizes.size:
         return whole
-    one, two = hashes(whole, count, 1), hashes(whole, count, 2)
+    one, two = hash_sets(whole, count, 1), hash_sets(whole, count, 2)
     order = np.lexsort((two, one))
     one, two = one[order], two[order]
     first = np.flatnonzero(np.append(True, (one[1:] != one[:-1]) | (two[1:] != two[:-1])))
-    return taken(whole, order[first], np.add.reduceat(whole.weights[order], first))
+    return select_sets(whole, order[first], np.add.reduceat(whole.weights[order], first))
 
 
-def hashes(block: Block, count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
+def hash_sets(block: Block, count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
     """A hash of each set that depends on its ``count`` possible pins only, not on where the set is: uint64[sets]."""
     if not block.sizes.size:
         return np.zeros(0, np.uint64)
-    return _mixed(np.add.reduceat(_names(count, seed)[block.pins], starts_of(block.sizes)))
+    return _splitmix64(np.add.reduceat(_pin_hashes(count, seed)[block.pins], set_starts(block.sizes)))
 
 
-def _names(count: int, seed: int) -> npt.NDArray[np.uint64]:
+def _pin_hashes(count: int, seed: int) -> npt.NDArray[np.uint64]:
     step = np.uint64(0x9E3779B97F4A7C15)
-    return _mixed((np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 40)) * step)
+    return _splitmix64((np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 40)) * step)
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _splitmix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """SplitMix64's output function."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+_SHARE_BITS: Final = 12
+
+
+def count_pairs(block: Block, longest: int) -> int:
+    """Pairs of endpoints in all sets of at most ``longest`` pins: the work of :func:`cosubscription`."""
+    sizes = block.sizes[block.sizes <= longest].astype(np.int64)
+    return int((sizes * (sizes - 1)).sum())
+
+
+def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> sparse.csr_array:
+    """The graph that is clustered: weight of the sets that two endpoints have in common, each set's shared out by size.
+
+    CSR [E, E], integers in float64. Made of ``share`` (0 to 1) of the sets, chosen by their hash, and of sets of 2 to
+    ``longest`` pins only: longer ones say little and cost their square. Endpoints that are not ``cold`` are left out.
+    """
+    limit = np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
+    keep = (block.sizes > 1) & (block.sizes <= longest)
+    if share < 1:
+        keep &= hash_sets(block, cold.size) < limit
+    inside = np.repeat(keep, block.sizes) & cold[block.pins]
+    row = np.repeat(np.arange(block.sizes.size), block.sizes)[inside]
+    sizes = np.bincount(row, minlength=block.sizes.size)
+    portion = (block.weights << _SHARE_BITS) // np.maximum(sizes - 1, 1)
+    ends = np.append(0, np.cumsum(sizes))
+    shape = (cold.size, block.sizes.size)
+    pins = block.pins[inside]
+    incidence = sparse.csc_array((np.ones(pins.size), pins, ends), shape=shape)
+    weighted = sparse.csc_array((portion[row].astype(np.float64), pins, ends), shape=shape)
+    graph = (weighted.tocsr() @ incidence.T.tocsr()).tocsr()
+    graph.setdiag(0)
+    graph.eliminate_zeros()
+    graph.sort_indices()
+    return graph
+
+
+def contract(block: Block, label: Parts, count: int) -> Block:
+    """The sets of clusters: ``label`` is the cluster (below ``count``) of each endpoint, or negative.
+
+    A cluster is in a set once; sets of fewer than two are left out, equal ones are merged (:func:`merged`).
+    """
+    placed = label[block.pins]
+    inside = placed >= 0
+    row = np.repeat(np.arange(block.sizes.size), block.sizes)[inside]
+    return merge_equal_sets(
+        [deduplicate_pins(Block(placed[inside], _set_sizes(row, block), block.weights), count, least=2)], count
+    )
+
+
+def _set_sizes(row: Ints, block: Block) -> Parts:
+    return np.bincount(row, minlength=block.sizes.size).astype(np.int32)

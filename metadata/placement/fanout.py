@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 
-from metadata.placement.blocks import Block, Floats, Ints, Parts, starts_of, summed
+from metadata.placement.blocks import Block, Floats, Ints, Parts, set_starts, sum_by_cell
 
 CLAMP: Final = 20
 """Exponents of 1/2 end here: 2**-20 is the unit of every gain."""
@@ -22,24 +22,24 @@ def fan_out(block: Block, part: Parts, k: int) -> Ints:
     """Weight of the sets that meet 0, 1, ... k parts: int64[k + 1]. Sets without a part are those of hot endpoints."""
     if not block.sizes.size:
         return np.zeros(k + 1, np.int64)
-    starts, met = starts_of(block.sizes), np.zeros(block.sizes.size, np.int64)
+    starts, met = set_starts(block.sizes), np.zeros(block.sizes.size, np.int64)
     for word in range(0, k, 64):
         inside = (part >= word) & (part < word + 64)
         bit = np.where(inside, np.left_shift(np.uint64(1), np.where(inside, part - word, 0).astype(np.uint64)), 0)
         met += np.bitwise_count(np.bitwise_or.reduceat(bit.astype(np.uint64)[block.pins], starts))
     # Weights are integers whose sum is below 2**53: exact in float64.
-    return summed(met, block.weights, k + 1).astype(np.int64)
+    return sum_by_cell(met, block.weights, k + 1).astype(np.int64)
 
 
-def needed(block: Block, load: Floats, most: float) -> Ints:
+def required_parts(block: Block, load: Floats, most: float) -> Ints:
     """Weight of all sets, and of the parts that they need at least when none holds more than ``most``: int64[2]."""
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     # A little less, for what rounding adds.
-    parts = np.maximum(np.ceil(summed(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
+    parts = np.maximum(np.ceil(sum_by_cell(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
     return np.array([block.weights.sum(), (parts * block.weights).sum()], np.int64)
 
 
-def lonely(block: Block, part: Parts, k: int) -> Ints:
+def removal_savings(block: Block, part: Parts, k: int) -> Ints:
     """D_e for every endpoint: weight of the sets that need one part fewer without it (they keep another)."""
     result = np.zeros(part.size)
     for piece in _rows(block, k + 1):
@@ -47,7 +47,7 @@ def lonely(block: Block, part: Parts, k: int) -> Ints:
         several = (counts[:, :k] > 0).sum(1) > 1
         alone = (counts.ravel()[cells] == 1) & np.repeat(several, piece.sizes) & (part[piece.pins] >= 0)
         weight = np.repeat(piece.weights, piece.sizes)[alone]
-        result += summed(piece.pins[alone], weight, part.size)
+        result += sum_by_cell(piece.pins[alone], weight, part.size)
     return result.astype(np.int64)
 
 
@@ -69,7 +69,7 @@ def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | 
     return result
 
 
-def regrouped(block: Block, group: Parts) -> Block:
+def regroup(block: Block, group: Parts) -> Block:
     """One set for every (set, group) that has at least two pins: what a level of the bisection works on.
 
     ``group`` is a number >= 0 for each endpoint, or negative for those that are not divided any more.
@@ -96,13 +96,13 @@ def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
     if not level.sizes.size:
         return np.zeros(side.size)
     pinned = side[level.pins]
-    ones = np.add.reduceat(pinned, starts_of(level.sizes), dtype=np.int32)
+    ones = np.add.reduceat(pinned, set_starts(level.sizes), dtype=np.int32)
     zeros = level.sizes - ones
     of_set = np.empty((level.sizes.size, 2))
     of_set[:, 0] = level.weights * (_power(zeros - 1) - _power(ones))
     of_set[:, 1] = level.weights * (_power(ones - 1) - _power(zeros))
     cell = np.repeat(np.arange(0, 2 * level.sizes.size, 2, dtype=np.int32), level.sizes) + pinned
-    return 0.5 * summed(level.pins, of_set.ravel()[cell], side.size)
+    return 0.5 * sum_by_cell(level.pins, of_set.ravel()[cell], side.size)
 
 
 def _power(count: Parts) -> Floats:

@@ -5,11 +5,10 @@ from typing import Final
 import numpy as np
 
 from metadata.placement.backend import Backend
+from metadata.placement.baselines import Infeasible, find_obstacle
 from metadata.placement.blocks import Floats, Mask, Parts
-from metadata.placement.bounds import Infeasible, obstacle
-from metadata.placement.objective import loads
+from metadata.placement.objective import loads, server_of_endpoint
 from metadata.placement.options import Problem
-from metadata.placement.ranges import laid_out
 
 BATCHES: Final = 8
 """Steps in which endpoints are added: what one saves depends on those that are hot already."""
@@ -24,7 +23,7 @@ def mandatory(problem: Problem) -> Mask:
     names, load = problem.instance.endpoints, loads(problem.instance, problem.costs)
     hot = np.zeros(load.size, np.bool_)
     for servers in sorted(set(problem.options.servers), reverse=True):
-        while (found := obstacle(np.where(hot, 0.0, load), servers, problem.options.epsilon)) is not None:
+        while (found := find_obstacle(np.where(hot, 0.0, load), servers, problem.options.epsilon)) is not None:
             endpoint, reached = found
             mean = float(load[~hot].sum()) / servers
             hot[endpoint] = True
@@ -34,7 +33,7 @@ def mandatory(problem: Problem) -> Mask:
     return hot
 
 
-def chosen(problem: Problem, placement: Parts, leaves: int, effort: Floats | None = None, most: float = np.inf) -> Mask:
+def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | None = None, most: float = np.inf) -> Mask:
     """The hot set for a ``placement``: greedy by saved connections per update, as long as an endpoint pays.
 
     An endpoint pays when kappa D_e > a lambda_e (S - 1): D_e connections would not be needed without it
@@ -50,7 +49,7 @@ def chosen(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
     base = hot = placement < 0
     room = problem.options.hot_budget - float(added[hot].sum())
     for batch in range(1, BATCHES + 1):
-        part = np.where(hot, -1, laid_out(placement, leaves, servers)).astype(np.int32)
+        part = np.where(hot, -1, server_of_endpoint(placement, leaves, servers)).astype(np.int32)
         saved = problem.backend.lonely(part, servers).astype(float)
         order = np.argsort(-saved / instance.expected, kind="stable")
         order = order[(~hot & (saved * of_connection > extra))[order]]
@@ -62,7 +61,7 @@ def chosen(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
     return hot
 
 
-def cooled(backend: Backend, placement: Parts, leaves: int, which: Mask) -> Parts:
+def cool(backend: Backend, placement: Parts, leaves: int, which: Mask) -> Parts:
     """``placement`` with a leaf for ``which``, hot till now: where most of their sets have one already."""
     rows = np.flatnonzero(which)
     spread = backend.affinity(placement, leaves, 1)[rows]

@@ -1,14 +1,30 @@
 """Problem instance: endpoints with their rates, and the subscription sets of clients."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import orjson
 
-from metadata.placement.blocks import Block, Floats, Ints, Parts, distinct, merged, shift_of, shifted
+from diem.protocol.traffic import decode
+from metadata.placement.blocks import (
+    Block,
+    Floats,
+    Ints,
+    Parts,
+    deduplicate_pins,
+    merge_equal_sets,
+    shift_weights,
+    weight_shift,
+)
+from metadata.statistics import reference
+from metadata.statistics.model import Statistics
+from metadata.statistics.window import Window
 
-PINS_OF_BLOCK = 2_000_000
+BLOCK_PINS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ class Instance:
         order = np.array(sorted(range(len(endpoints)), key=endpoints.__getitem__), dtype=np.int64)
         place = np.empty(len(endpoints), np.int32)
         place[order] = np.arange(len(endpoints), dtype=np.int32)
-        starts, pins, weight = _canonical(Block(place[sets.pins], sets.sizes, sets.weights), len(endpoints))
+        starts, pins, weight = _canonicalise(Block(place[sets.pins], sets.sizes, sets.weights), len(endpoints))
         names = tuple(endpoints[each] for each in order.tolist())
         rates, counts = np.asarray(rate, float)[order], np.asarray(subscribers, float)[order]
         return cls(names, rates, counts, starts, pins, weight, seconds)
@@ -62,21 +78,85 @@ class Instance:
     @property
     def shift(self) -> int:
         """Bits by which weights are shifted right in :meth:`blocks`."""
-        return shift_of(int(self.weight.sum()))
+        return weight_shift(int(self.weight.sum()))
 
     def blocks(self, count: int | None = None) -> list[Block]:
         """The sets in ``count`` blocks of about as many sets, with weights in the planner's unit."""
         sets, shift = self.weight.size, self.shift
-        count = count or 1 + self.pins.size // PINS_OF_BLOCK
+        count = count or 1 + self.pins.size // BLOCK_PINS
         cuts = [sets * each // count for each in range(count + 1)]
         sizes = np.diff(self.starts).astype(np.int32)
         return [
-            Block(self.pins[self.starts[a] : self.starts[b]], sizes[a:b], shifted(self.weight[a:b], shift))
+            Block(self.pins[self.starts[a] : self.starts[b]], sizes[a:b], shift_weights(self.weight[a:b], shift))
             for a, b in pairwise(cuts)
         ]
 
 
-def _canonical(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
+def _canonicalise(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
     """Pins ascending within each set and once, empty sets left out, equal sets merged, sets in one order."""
-    whole = merged([distinct(sets, max(count, 1))], count)
+    whole = merge_equal_sets([deduplicate_pins(sets, max(count, 1))], count)
     return np.append(0, np.cumsum(whole.sizes, dtype=np.int64)), whole.pins, whole.weights
+
+
+def from_events(lines: Iterable[bytes | str], window: Window) -> Instance:
+    """From traffic events (docs/traffic.md section 1), one a line, in any order.
+
+    Raises:
+        BadEvent: a line is none.
+    """
+    events = (decode(line) for line in lines)
+    return from_statistics(reference.statistics((reference.Arrival(event, event.time) for event in events), window))
+
+
+def from_statistics(found: Statistics) -> Instance:
+    """From statistics in memory."""
+    names, rates = [row.endpoint for row in found.endpoints], [row.rate for row in found.endpoints]
+    sets = Block(
+        np.array([pin for row in found.sets for pin in row.endpoints], np.int32),
+        np.array([len(row.endpoints) for row in found.sets], np.int32),
+        np.array([row.weight for row in found.sets], np.int64),
+    )
+    return Instance.of(names, rates, [row.subscribers for row in found.endpoints], sets, found.window.ms / 1000)
+
+
+def read_statistics(folder: Path) -> Instance:
+    """From the files of a window (docs/traffic.md section 3.4). Needs pyarrow.
+
+    Raises:
+        OSError: one of them is missing.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra "spark" has it
+
+    sets = pq.read_table(folder / "sets.parquet", columns=["endpoints", "weight"])
+    lists = sets.column("endpoints").combine_chunks()
+    block = Block(
+        lists.flatten().to_numpy(zero_copy_only=False).astype(np.int32),
+        lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int32),
+        sets.column("weight").to_numpy().astype(np.int64),
+    )
+    return _with_endpoints(folder, block)
+
+
+def read_endpoints(folder: Path) -> Instance:
+    """The same without any sets: for when these stay where they are. Needs pyarrow.
+
+    Raises:
+        OSError: a file is missing.
+    """
+    return _with_endpoints(folder, Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)))
+
+
+def _with_endpoints(folder: Path, sets: Block) -> Instance:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    endpoints = pq.read_table(folder / "endpoints.parquet", columns=["endpoint", "rate", "subscribers"])
+    rate, subscribers = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers"))
+    return Instance.of(
+        endpoints.column("endpoint").to_pylist(), rate, subscribers, sets, _window_seconds(folder / "window.json")
+    )
+
+
+def _window_seconds(path: Path) -> float:
+    window = orjson.loads(path.read_bytes())
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    return (end - start).total_seconds()

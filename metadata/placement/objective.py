@@ -1,13 +1,34 @@
 """Objective: load of servers, fan-out of clients, and the total that a plan minimises."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from metadata.costs import Costs
 from metadata.placement.backend import Backend
-from metadata.placement.blocks import Floats, Ints, Mask, Parts, summed
+from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.instance import Instance
+
+BASE_MIGRATION_COST: Final = 1.0
+"""c0: what it costs to move an endpoint that nobody is subscribed to, in subscriptions."""
+
+
+def server_of_leaf(leaves: int, servers: int) -> Parts:
+    """The server of each of ``leaves`` partitions among ``servers`` members: int32[leaves].
+
+    As Kafka's RangeAssignor lays a topic out: in order, and the first ``leaves % servers`` members have one more.
+    Servers are numbered in the order of their member ids.
+    """
+    least, more = divmod(leaves, servers)
+    counts = np.full(servers, least)
+    counts[:more] += 1
+    return np.repeat(np.arange(servers, dtype=np.int32), counts)
+
+
+def server_of_endpoint(placement: Parts, leaves: int, servers: int) -> Parts:
+    """The server of every endpoint, negative for hot ones."""
+    return np.where(placement < 0, placement, server_of_leaf(leaves, servers)[placement]).astype(np.int32)
 
 
 def loads(instance: Instance, costs: Costs) -> Floats:
@@ -15,15 +36,15 @@ def loads(instance: Instance, costs: Costs) -> Floats:
     return instance.expected * (costs.update_us + costs.delivery_us * instance.subscribers)
 
 
-def load_of_parts(load: Floats, part: Parts, k: int) -> Floats:
+def part_loads(load: Floats, part: Parts, k: int) -> Floats:
     """Load of each of ``k`` parts, endpoints without a part (hot ones) left out."""
     placed = part >= 0
-    return summed(part[placed], load[placed], k)
+    return sum_by_cell(part[placed], load[placed], k)
 
 
 def balance(load: Floats, part: Parts, k: int) -> float:
     """Largest load of a part over the mean: 1 is perfect. 1 when nothing is loaded."""
-    of_parts = load_of_parts(load, part, k)
+    of_parts = part_loads(load, part, k)
     mean = float(of_parts.mean())
     return float(of_parts.max()) / mean if mean > 0 else 1.0
 
@@ -40,10 +61,10 @@ class FanOut:
 
 def fan_out(backend: Backend, part: Parts, k: int) -> FanOut:
     """Fan-out of a placement on ``k`` servers. A client of hot endpoints alone has one."""
-    return summarised(backend.fan_out(part, k))
+    return summarise_fan_out(backend.fan_out(part, k))
 
 
-def summarised(weight: Ints) -> FanOut:
+def summarise_fan_out(weight: Ints) -> FanOut:
     """From the weight of the sets that meet 0, 1, ... parts (:meth:`Backend.fan_out`)."""
     weight = weight.copy()
     weight[1] += weight[0]
@@ -73,3 +94,8 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
 def connections(instance: Instance, found: FanOut) -> float:
     """Mean number of upstream connections: of ``found``, whose weights are in the unit of the blocks."""
     return found.mean * float(instance.weight.sum()) / instance.seconds
+
+
+def migration_cost(instance: Instance) -> Floats:
+    """m_e: what it costs to move each endpoint, in subscriptions."""
+    return instance.subscribers + BASE_MIGRATION_COST

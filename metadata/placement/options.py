@@ -10,11 +10,10 @@ from metadata.placement.backend import Backend
 from metadata.placement.baselines import lpt
 from metadata.placement.blocks import Floats, Mask
 from metadata.placement.instance import Instance
-from metadata.placement.objective import added_load, load_of_parts, loads
-from metadata.placement.ranges import server_of_leaf
+from metadata.placement.objective import added_load, loads, part_loads, server_of_leaf
 from metadata.placement.refine import View
 
-LEAF_WORTH: Final = 0.25
+LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves: it is what numbers of servers that nobody planned are like."""
 
 
@@ -73,7 +72,7 @@ class Problem:
         return added_load(self.instance, self.costs, hot, self.most)
 
 
-def views_of(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
+def search_views(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
     """What the search has in view: every planned number of servers, and the leaves as if each were a server.
 
     A leaf has no more than its share, unless endpoints are too heavy for that, or a server has so few leaves that they
@@ -84,6 +83,6 @@ def views_of(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
     views = [View(server_of_leaf(leaves, each), each, most[each], 1 / len(planned)) for each in planned]
     if leaves in planned:
         return views
-    packed = float(load_of_parts(load, lpt(load, leaves), leaves).max())
+    packed = float(part_loads(load, lpt(load, leaves), leaves).max())
     of_leaf = max(packed, *(most[each] / (leaves // each) for each in planned))
-    return [*views, View(np.arange(leaves, dtype=np.int32), leaves, of_leaf, LEAF_WORTH)]
+    return [*views, View(np.arange(leaves, dtype=np.int32), leaves, of_leaf, LEAF_WEIGHT)]

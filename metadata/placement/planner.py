@@ -1,25 +1,28 @@
 """Compute a plan: hot set, partitions, a leaf for every endpoint, and whether adopting it pays."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from metadata.costs import Costs
-from metadata.placement import choose_p, hot, report
+from metadata.placement import hot, report
 from metadata.placement.backend import Backend, NumpyBackend
-from metadata.placement.blocks import Mask, Parts
-from metadata.placement.bounds import Infeasible
+from metadata.placement.baselines import Infeasible, lpt
+from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.multilevel import Search, best
-from metadata.placement.objective import load_of_parts
-from metadata.placement.options import PlanOptions, Problem, views_of
-from metadata.placement.publish import chosen, valued
-from metadata.placement.refine import excess
-from metadata.placement.relabel import relabelled
-from metadata.placement.warm import effort, warmed
+from metadata.placement.multilevel import Search, search_placement
+from metadata.placement.objective import balance, migration_cost, part_loads, server_of_endpoint
+from metadata.placement.options import PlanOptions, Problem, search_views
+from metadata.placement.refine import Movement, overload, perturb
+from metadata.placement.relabel import relabel
+from metadata.placement.report import choose, evaluate
 
+COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
+"""Numbers with many divisors: their ranges are equal for many numbers of servers."""
+HOT_BUDGET_SHARE: Final = 0.5
+"""Share of the movement budget that is left to changes of the hot set."""
 HOT_ROUNDS: Final = 2
 """Times that the hot set is chosen on a placement, and the rest placed again."""
 
@@ -55,13 +58,13 @@ def plan(
     problem = Problem(instance, backend, costs, options)
     now = None
     if current is not None:
-        now = valued(problem, current, options.least_partitions, current=current, name="current")
+        now = evaluate(problem, current, options.least_partitions, current=current, name="current")
     found = [
-        valued(problem, placement, partitions, current=current, name=name)
+        evaluate(problem, placement, partitions, current=current, name=name)
         for name, placement, partitions in _candidates(problem, current)
     ]
-    verdict = chosen(now, found, options.epsilon)
-    figures = report.written(problem, verdict, found if now is None else [now, *found], current)
+    verdict = choose(now, found, options.epsilon)
+    figures = report.build_report(problem, verdict, found if now is None else [now, *found], current)
     return PlanResult(verdict.of.placement, verdict.of.partitions, figures, verdict.pays, verdict.why)
 
 
@@ -69,15 +72,15 @@ def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, 
     """Placements to choose from, each with its name and number of partitions."""
     options, kept = problem.options, problem.options.least_partitions
     if current is not None and options.partitions in {None, kept}:
-        yield "warm start", warmed(problem, current), kept
+        yield "warm start", warm_start(problem, current), kept
     if current is None or options.movement_budget is None:
-        placement, leaves = solved(problem)
+        placement, leaves = solve(problem)
         if current is not None:
-            placement = relabelled(placement, current, leaves, options.servers, effort(problem.instance))
+            placement = relabel(placement, current, leaves, options.servers, migration_cost(problem.instance))
         yield "new", placement, leaves
 
 
-def solved(problem: Problem) -> tuple[Parts, int]:
+def solve(problem: Problem) -> tuple[Parts, int]:
     """A placement that owes nothing to another one, and its number of partitions.
 
     Raises:
@@ -85,34 +88,113 @@ def solved(problem: Problem) -> tuple[Parts, int]:
     """
     options, must = problem.options, hot.mandatory(problem)
     load = problem.load(must)[~must]
-    leaves = options.partitions or choose_p.partitions(load, options.servers, options.least_partitions, options.epsilon)
-    placement = _placed(problem, must, leaves)
+    leaves = options.partitions or choose_partitions(load, options.servers, options.least_partitions, options.epsilon)
+    placement = _place(problem, must, leaves)
     for _ in range(HOT_ROUNDS if options.hot_budget > 0 else 0):
-        base = hot.cooled(problem.backend, placement, leaves, (placement < 0) & ~must)
-        heated = hot.chosen(problem, base, leaves)
+        base = hot.cool(problem.backend, placement, leaves, (placement < 0) & ~must)
+        heated = hot.choose(problem, base, leaves)
         if (heated == (placement < 0)).all():
             break
-        placement = _placed(problem, heated, leaves)
-    _check(problem, placement, leaves)
+        placement = _place(problem, heated, leaves)
+    _check_balance(problem, placement, leaves)
     return placement, leaves
 
 
-def _placed(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
+def _place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
     load, options = problem.load(is_hot), problem.options
-    search = Search(leaves, views_of(load, leaves, options), options.epsilon, options.seed)
-    return best(problem.backend, load, np.where(is_hot, -1, 0).astype(np.int32), search)
+    search = Search(leaves, search_views(load, leaves, options), options.epsilon, options.seed)
+    return search_placement(problem.backend, load, np.where(is_hot, -1, 0).astype(np.int32), search)
 
 
-def _check(problem: Problem, placement: Parts, leaves: int) -> None:
+def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
     """Raise Infeasible when a planned number of servers is not balanced."""
     load, options = problem.load(placement < 0), problem.options
-    planned = [view for view in views_of(load, leaves, options) if view.servers in options.servers]
-    if excess(load, placement, planned) <= 0:
+    planned = [view for view in search_views(load, leaves, options) if view.servers in options.servers]
+    if overload(load, placement, planned) <= 0:
         return
-    worst = max(planned, key=lambda view: excess(load, placement, [view]))
+    worst = max(planned, key=lambda view: overload(load, placement, [view]))
     server = np.where(placement < 0, -1, worst.server[placement]).astype(np.int32)
-    filled = load_of_parts(load, server, worst.servers)
+    filled = part_loads(load, server, worst.servers)
     endpoint = int(np.argmax(np.where(server == filled.argmax(), load, -1.0)))
     reached = float(filled.max() / filled.mean()) - 1
     reason = f"and what is beside it are too much for one of {worst.servers} servers, with {leaves} partitions"
     raise Infeasible(problem.instance.endpoints[endpoint], reason, reached)
+
+
+def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon: float) -> int:
+    """The smallest candidate whose load is within ``epsilon`` of even for all planned ``servers``, as ranges of leaves.
+
+    Judged by the real loads, laid on leaves as evenly as they can be (LPT): neither a partition more on one server than
+    on another nor an endpoint that is heavy for a leaf may be in the way. Without such a number, the best balanced one.
+    """
+    worst: dict[int, float] = {}
+    for count in _partition_counts(max(least, *servers)):
+        part = lpt(load, count)
+        worst[count] = max(balance(load, server_of_endpoint(part, count, each), each) for each in servers)
+        if worst[count] <= 1 + epsilon:
+            return count
+    return min(worst, key=lambda count: (round(worst[count], 3), count))
+
+
+def _partition_counts(least: int) -> Iterator[int]:
+    yield least
+    yield from (count for count in COMPOSITE_NUMBERS if least < count <= max(8 * least, COMPOSITE_NUMBERS[0]))
+
+
+def warm_start(problem: Problem, current: Parts) -> Parts:
+    """A placement near ``current``, of as many partitions: int32[E].
+
+    Moves endpoints off overloaded servers first, then those whose gain pays for their move within the horizon, then
+    changes the hot set; no more than the movement budget in all. The repartitioning model of Catalyurek et al.
+    (JPDC'09), searched greedily.
+    """
+    instance, options, costs = problem.instance, problem.options, problem.costs
+    cost = migration_cost(instance)
+    budget = np.inf if options.movement_budget is None else options.movement_budget * float(cost.sum())
+    # What a connection that is saved is worth, in the unit of the weights of sets.
+    worth = costs.connection_us_per_s * 2.0**instance.shift / instance.seconds
+    price = costs.moved_us / options.horizon_s / worth if worth > 0 else np.inf
+    movement = Movement(current, cost, budget, price)
+    part = _cool_surplus(problem, movement)
+    if options.hot_budget <= 0:
+        return _refine_within_budget(problem, part, movement)
+    part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)))
+    left = budget - movement.spent(part)
+    further = np.where(part == current, cost, 0.0)
+    heated = hot.choose(problem, part, options.least_partitions, further, left)
+    return _refine_within_budget(problem, np.where(heated, -1, part).astype(np.int32), movement)
+
+
+def _refine_within_budget(problem: Problem, part: Parts, movement: Movement) -> Parts:
+    """Local search. Nothing moves only because leaves are uneven, as long as planned numbers of servers are not."""
+    load, leaves = problem.load(part < 0), problem.options.least_partitions
+    fullest = float(part_loads(load, part, leaves).max())
+    views = [
+        view if view.servers in problem.options.servers else replace(view, most=max(view.most, fullest))
+        for view in search_views(load, leaves, problem.options)
+    ]
+    return perturb(problem.backend, load, part, views, movement)
+
+
+def _cool_surplus(problem: Problem, movement: Movement) -> Parts:
+    """What is there, but with no more hot endpoints than the budget of added load allows."""
+    cool = _surplus(problem, movement.start < 0)
+    order = np.flatnonzero(cool)
+    cool[order[np.cumsum(movement.cost[order]) > movement.budget]] = False
+    return hot.cool(problem.backend, movement.start, problem.options.least_partitions, cool)
+
+
+def _surplus(problem: Problem, is_hot: Mask) -> Mask:
+    """The hot endpoints that are updated most, as many as the budget of added load makes one give up."""
+    cool = np.zeros(is_hot.size, np.bool_)
+    for each in _descending(problem.instance.expected, is_hot):
+        if problem.added_load(is_hot & ~cool) <= problem.options.hot_budget:
+            break
+        cool[each] = True
+    return cool
+
+
+def _descending(rate: Floats, which: Mask) -> Sequence[int]:
+    rows = np.flatnonzero(which)
+    found: list[int] = rows[np.argsort(-rate[rows], kind="stable")].tolist()
+    return found

@@ -7,18 +7,18 @@ from typing import Final
 import numpy as np
 
 from metadata.placement.backend import Backend
-from metadata.placement.blocks import Floats, Ints, Parts, summed
+from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
 
-TRIED: Final = 0.1
+TRIED_SHARE: Final = 0.1
 """Share of the vertices that are tried in a round, the most promising first: gains change as others move."""
-FEWEST: Final = 1e-3
+CONVERGED_SHARE: Final = 1e-3
 """Share of the vertices below which the search has converged."""
-LEAST: Final = 1e-9
+NEGLIGIBLE: Final = 1e-9
 """Gains and loads below it are none."""
 ROUNDING: Final = 1e-9
-KICKS: Final = (1.1, 1.05, 1.02)
+PERTURBATIONS: Final = (1.1, 1.05, 1.02)
 """Room of the local searches after the first one, as multiples of what there is."""
-_BARRED: Final = -1e18
+_FORBIDDEN: Final = -1e18
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Movement:
 
 
 @dataclass(frozen=True)
-class _Wishes:
+class _CandidateMoves:
     """The best move of each of the ``vertices`` that are tried, in the order in which they are."""
 
     vertices: Ints
@@ -67,12 +67,15 @@ def objective(backend: Backend, part: Parts, views: Sequence[View]) -> float:
     return total
 
 
-def excess(load: Floats, part: Parts, views: Sequence[View]) -> float:
+def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
     """By how much the fullest server of any view exceeds what it may have, as a share of that: 0 when all hold."""
-    return max(0.0, *(float(_filled(load, part, view).max()) / max(view.most, LEAST) - 1 - ROUNDING for view in views))
+    return max(
+        0.0,
+        *(float(_server_loads(load, part, view).max()) / max(view.most, NEGLIGIBLE) - 1 - ROUNDING for view in views),
+    )
 
 
-def refined(
+def refine(
     backend: Backend,
     load: Floats,
     part: Parts,
@@ -89,13 +92,13 @@ def refined(
     """
     part = part.copy()
     for _ in range(rounds):
-        wishes = _wishes(backend, load, part, views, sharpness=sharpness, movement=movement)
-        if _move(wishes, load, part, views, movement) < FEWEST * part.size:
+        moves = _best_moves(backend, load, part, views, sharpness=sharpness, movement=movement)
+        if _apply_moves(moves, load, part, views, movement) < CONVERGED_SHARE * part.size:
             break
     return part
 
 
-def kicked(
+def perturb(
     backend: Backend,
     load: Floats,
     part: Parts,
@@ -107,13 +110,15 @@ def kicked(
     At its end a search is stuck against full servers: with more room (:data:`KICKS`) it goes on, and what is too much
     then moves back at the least loss.
     """
-    best = part = refined(backend, load, part, views, movement=movement)
-    least = (excess(load, best, views), objective(backend, best, views))
-    for kick in KICKS:
-        part = refined(backend, load, part, [replace(view, most=view.most * kick) for view in views], movement=movement)
+    best = part = refine(backend, load, part, views, movement=movement)
+    least = (overload(load, best, views), objective(backend, best, views))
+    for factor in PERTURBATIONS:
+        part = refine(
+            backend, load, part, [replace(view, most=view.most * factor) for view in views], movement=movement
+        )
         for sharpness in (1, 2):
-            part = refined(backend, load, part, views, sharpness=sharpness, movement=movement)
-        found = (excess(load, part, views), objective(backend, part, views))
+            part = refine(backend, load, part, views, sharpness=sharpness, movement=movement)
+        found = (overload(load, part, views), objective(backend, part, views))
         if found < least:
             best, least = part, found
     return best
@@ -123,49 +128,51 @@ def _server(part: Parts, view: View) -> Parts:
     return np.where(part < 0, part, view.server[part]).astype(np.int32)
 
 
-def _filled(load: Floats, part: Parts, view: View) -> Floats:
+def _server_loads(load: Floats, part: Parts, view: View) -> Floats:
     placed = part >= 0
-    return summed(view.server[part[placed]], load[placed], view.servers)
+    return sum_by_cell(view.server[part[placed]], load[placed], view.servers)
 
 
-def _wishes(
+def _best_moves(
     backend: Backend, load: Floats, part: Parts, views: Sequence[View], *, sharpness: int, movement: Movement | None
-) -> _Wishes:
+) -> _CandidateMoves:
     """What every vertex gains on its best leaf, of those that have room in all views."""
     placed = np.flatnonzero(part >= 0)
     weight, at = load[placed], part[placed]
     gain = np.zeros((placed.size, views[0].server.size))
     over = np.zeros(placed.size, np.bool_)
     for view in views:
-        own, filled = view.server[at], _filled(load, part, view)
+        own, filled = view.server[at], _server_loads(load, part, view)
         spread = backend.affinity(_server(part, view), view.servers, sharpness)[placed]
         here = (np.arange(placed.size), own)
         stays = spread[here] * 2.0**sharpness
         of_server = (stays[:, None] - spread) * view.worth
-        of_server[filled + weight[:, None] > view.most] = _BARRED
+        of_server[filled + weight[:, None] > view.most] = _FORBIDDEN
         of_server[here] = 0.0
         gain += of_server[:, view.server]
         over |= (filled > view.most)[own]
-    gain[np.arange(placed.size), at] = 2 * len(views) * _BARRED
+    gain[np.arange(placed.size), at] = 2 * len(views) * _FORBIDDEN
     leaf = gain.argmax(1)
     best = gain[np.arange(placed.size), leaf]
     cost = np.maximum(movement.cost[placed], 1) if movement else np.ones(placed.size)
-    wanted = best > (np.maximum(cost * movement.price, LEAST) if movement else LEAST)
+    wanted = best > (np.maximum(cost * movement.price, NEGLIGIBLE) if movement else NEGLIGIBLE)
     # What moves off a full server loses little for its load; where moves are dear, it has much load for its cost.
-    relief = weight / cost if movement else best / np.maximum(weight, LEAST)
+    relief = weight / cost if movement else best / np.maximum(weight, NEGLIGIBLE)
     if movement and over.any():
         wanted &= over
     order = np.lexsort((-np.where(over, relief, best / cost), ~over))
-    possible = (best > _BARRED / 2) & (wanted | over)
-    order = order[possible[order]][: int(TRIED * placed.size) + 50]
-    return _Wishes(placed[order], leaf[order], np.where(wanted, best, 0.0)[order])
+    possible = (best > _FORBIDDEN / 2) & (wanted | over)
+    order = order[possible[order]][: int(TRIED_SHARE * placed.size) + 50]
+    return _CandidateMoves(placed[order], leaf[order], np.where(wanted, best, 0.0)[order])
 
 
-def _move(wishes: _Wishes, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None) -> int:
-    """Fulfil the ``wishes`` in ``part`` one by one, as far as loads and budget allow. Returns how many."""
-    maps = [(_filled(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
+def _apply_moves(
+    moves: _CandidateMoves, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None
+) -> int:
+    """Fulfil the ``moves`` in ``part`` one by one, as far as loads and budget allow. Returns how many."""
+    maps = [(_server_loads(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
     spent, moved = movement.spent(part) if movement else 0.0, 0
-    rows = zip(wishes.vertices.tolist(), wishes.leaf.tolist(), wishes.gain.tolist(), strict=True)
+    rows = zip(moves.vertices.tolist(), moves.leaf.tolist(), moves.gain.tolist(), strict=True)
     for vertex, to, gain in rows:
         at, weight = int(part[vertex]), float(load[vertex])
         crossed = [(filled, of[at], of[to], most) for filled, of, most in maps if of[at] != of[to]]

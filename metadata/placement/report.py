@@ -1,19 +1,128 @@
 """Report of a plan: every figure beside those of the baselines and, where installed, of Mt-KaHyPar."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from metadata.placement import baselines, bounds
-from metadata.placement.blocks import Floats, Parts
+from metadata.placement import baselines
+from metadata.placement.blocks import Floats, Ints, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, connections, fan_out, loads
+from metadata.placement.objective import (
+    balance,
+    connections,
+    fan_out,
+    loads,
+    migration_cost,
+    server_of_endpoint,
+    summarise_fan_out,
+    total_cost,
+)
 from metadata.placement.options import Problem
-from metadata.placement.publish import PublishDecision, Valued
-from metadata.placement.ranges import laid_out
-from metadata.placement.warm import effort
+
+STANDARD_ERRORS = 2.0
+"""A gain that is smaller than so many of its standard errors may be chance."""
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class EvaluatedPlacement:
+    """A placement and what it costs: means over the planned numbers of servers, in microseconds a second."""
+
+    name: str
+    placement: Parts
+    partitions: int
+    cost: float
+    error: float
+    """Standard error of ``cost``: the clients of the window are a sample of those to come."""
+    uneven: float
+    """Largest load of a server over the mean, the worst of all planned numbers of servers."""
+    moved: float
+    """Share of the subscriptions that move."""
+    price: float
+    """What these moves cost, spread over the horizon."""
+
+
+@dataclass(frozen=True)
+class PublishDecision:
+    """Whether to adopt a placement instead of what is there."""
+
+    of: EvaluatedPlacement
+    pays: bool
+    why: str
+
+
+def evaluate(
+    problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
+) -> EvaluatedPlacement:
+    """What a placement costs."""
+    instance, costs, options = problem.instance, problem.costs, problem.options
+    load = problem.load(placement < 0)
+    planned = sorted(set(options.servers))
+    total, error, uneven = 0.0, 0.0, 1.0
+    for servers in planned:
+        part = server_of_endpoint(placement, partitions, servers)
+        weight = problem.backend.fan_out(part, servers)
+        upstream = connections(instance, summarise_fan_out(weight))
+        total += total_cost(instance, costs, upstream, placement < 0, servers) / len(planned)
+        error += costs.connection_us_per_s * _standard_error(instance, weight) / len(planned)
+        uneven = max(uneven, balance(load, part, servers))
+    moved, effort_of_all = 0.0, migration_cost(instance)
+    if current is not None:
+        moved = float(effort_of_all[placement != current].sum())
+    price = costs.moved_us * moved / options.horizon_s
+    return EvaluatedPlacement(
+        name, placement, partitions, total, error, uneven, moved / max(float(effort_of_all.sum()), 1.0), price
+    )
+
+
+def decide(now: EvaluatedPlacement | None, found: EvaluatedPlacement, epsilon: float) -> PublishDecision:
+    """Whether ``found`` is worth adopting: it saves more than its moves cost and than chance explains.
+
+    Or it balances a load that is uneven now.
+    """
+    if now is None:
+        return PublishDecision(found, pays=True, why="nothing is placed yet")
+    if found.moved == 0 and found.partitions == now.partitions:
+        return PublishDecision(found, pays=False, why="nothing better was found")
+    bound = 1 + epsilon + ROUNDING
+    if now.uneven > bound >= found.uneven:
+        why = f"balances the load: the fullest server has {found.uneven:.3f} times the mean, not {now.uneven:.3f}"
+        return PublishDecision(found, pays=True, why=why)
+    if found.uneven > max(bound, now.uneven):
+        return PublishDecision(
+            found, pays=False, why=f"the fullest server would have {found.uneven:.3f} times the mean load"
+        )
+    return _weigh(now, found)
+
+
+def _weigh(now: EvaluatedPlacement, found: EvaluatedPlacement) -> PublishDecision:
+    saved, chance = now.cost - found.cost, STANDARD_ERRORS * float(np.hypot(now.error, found.error))
+    if 0 < found.price < saved <= chance:
+        return PublishDecision(
+            found, pays=False, why=f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)"
+        )
+    why = f"saves {saved:.4g} us/s, and its moves cost {found.price:.4g} us/s"
+    return PublishDecision(found, pays=saved > found.price, why=why)
+
+
+def choose(now: EvaluatedPlacement | None, found: list[EvaluatedPlacement], epsilon: float) -> PublishDecision:
+    """The best of those that pay, else why the best of all does not; balanced ones first."""
+    verdicts = [decide(now, each, epsilon) for each in found]
+    paying = [each for each in verdicts if each.pays] or verdicts
+    return min(paying, key=lambda each: (each.of.uneven > 1 + epsilon + ROUNDING, each.of.cost + each.of.price))
+
+
+def _standard_error(instance: Instance, weight: Ints) -> float:
+    """Standard error of the mean number of connections, over the clients that are connected at a time."""
+    clients = float(instance.weight.sum()) / instance.seconds
+    share = weight / max(int(weight.sum()), 1)
+    counts = np.maximum(np.arange(weight.size), 1)
+    mean = float((share * counts).sum())
+    return float(np.sqrt((share * (counts - mean) ** 2).sum() * clients))
+
 
 _UNITS = 1_000_000
 
@@ -48,8 +157,8 @@ def mt_kahypar(
     return part
 
 
-def written(
-    problem: Problem, verdict: PublishDecision, found: Sequence[Valued], current: Parts | None
+def build_report(
+    problem: Problem, verdict: PublishDecision, found: Sequence[EvaluatedPlacement], current: Parts | None
 ) -> dict[str, Any]:
     """The report of a plan, as JSON has it; rounded, and the same for the same plan.
 
@@ -58,7 +167,7 @@ def written(
     """
     best, instance, options = verdict.of, problem.instance, problem.options
     load = loads(instance, problem.costs)
-    others = baselines.all_of(instance.endpoints, load, best.partitions, options.seed)
+    others = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
     placements = {"plan": (best.placement, best.partitions)}
     if current is not None:
         placements["current"] = current, options.least_partitions
@@ -90,7 +199,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
     instance, backend, options = problem.instance, problem.backend, problem.options
     result: dict[str, Any] = {}
     for name, (placement, partitions) in placements.items():
-        part = laid_out(placement, partitions, servers)
+        part = server_of_endpoint(placement, partitions, servers)
         clients = fan_out(backend, part, servers)
         result[name] = {
             "fan_out": _round(clients.mean),
@@ -100,9 +209,9 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
         }
     cold = problem.load(placements["plan"][0] < 0)
     mean = float(cold.sum()) / servers
-    least = bounds.least_fan_out(backend, cold, (1 + options.epsilon) * mean) if mean > 0 else 1.0
+    least = baselines.fan_out_lower_bound(backend, cold, (1 + options.epsilon) * mean) if mean > 0 else 1.0
     figures = result["plan"]
-    fullest = bounds.least_load(cold, servers) / mean if mean > 0 else 1.0
+    fullest = baselines.load_lower_bound(cold, servers) / mean if mean > 0 else 1.0
     result["bounds"] = {"fan_out": _round(least), "max_over_mean_load": _round(fullest)}
     result["gaps"] = {
         "fan_out": _round(figures["fan_out"] / least - 1),
@@ -124,7 +233,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
 def _moved(instance: Instance, part: Parts, current: Parts | None) -> dict[str, float]:
     if current is None or not part.size:
         return {"endpoints": 0.0, "subscriptions": 0.0}
-    moves, cost = part != current, effort(instance)
+    moves, cost = part != current, migration_cost(instance)
     return {
         "endpoints": _round(float(moves.mean())),
         "subscriptions": _round(float(cost[moves].sum() / cost.sum())),

@@ -19,10 +19,9 @@ import orjson
 from metadata.costs import Costs
 from metadata.placement.backend import NumpyBackend
 from metadata.placement.instance import Instance
-from metadata.placement.objective import fan_out
+from metadata.placement.objective import fan_out, server_of_endpoint
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
-from metadata.placement.ranges import laid_out
 from metadata.placement.report import mt_kahypar
 from tests.bench import placement_spark
 from tests.bench.figures import Goal
@@ -122,7 +121,7 @@ def drift(bench: Bench, before: Population, current: PlanResult) -> None:
     bench.goal("drift: subscriptions moved", "share", MOVED, figures["moved"]["plan"]["subscriptions"])
     free = PlanOptions(servers=(16,), partitions=16, hot_budget=0.0)
     again = bench.planned("A after drift, made anew", lambda: plan(instance, free, COSTS))
-    moved = laid_out(again.placement, 16, 16) != current.placement
+    moved = server_of_endpoint(again.placement, 16, 16) != current.placement
     share = float(instance.subscribers[moved].sum() / instance.subscribers.sum())
     bench.figures["A after drift, made anew"]["moved"]["plan"]["subscriptions"] = round(share, 4)
 

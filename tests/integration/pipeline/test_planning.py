@@ -19,10 +19,9 @@ from metadata.jobs.sets import held, store_sets, store_subscriptions
 from metadata.jobs.statistics import CachedFrames, statistics
 from metadata.jobs.windows import write
 from metadata.placement.backend import Backend, NumpyBackend
-from metadata.placement.instance import Instance
+from metadata.placement.instance import Instance, from_events, read_endpoints
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
-from metadata.placement.reading import from_events, read_endpoints
 from metadata.statistics.window import Window
 from tests.integration.pipeline.test_windows import table
 from tests.support.traffic import BEGIN, MINUTE, generated

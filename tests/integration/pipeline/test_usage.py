@@ -13,7 +13,7 @@ from metadata.jobs.ingest import ingest
 from metadata.jobs.sources import FileSource
 from metadata.jobs.usage import read_report, report
 from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.usage import usage
+from metadata.statistics.reference import usage
 from tests.support.traffic import BEGIN, generated, write
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from metadata.jobs import rows
 from metadata.jobs.statistics import CachedFrames, statistics
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import all_statistics, read_window, write
-from metadata.statistics import plain
-from metadata.statistics.figures import window_json
-from metadata.statistics.judging import number
-from metadata.statistics.plain import Arrival
+from metadata.statistics import reference
+from metadata.statistics.model import window_json
+from metadata.statistics.parsing import sequence_number
+from metadata.statistics.reference import Arrival
 from metadata.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
@@ -36,7 +36,15 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
         is_client = bool(event.connection)
         who = (event.client, event.connection, list(event.endpoints) or None) if is_client else (None, None, None)
         times = (None, None) if is_client else (moment(event.since), moment(event.until))
-        common = (event.id, str(event.type), event.edge, event.boot, number(event.id), moment(event.time), moment(at))
+        common = (
+            event.id,
+            str(event.type),
+            event.edge,
+            event.boot,
+            sequence_number(event.id),
+            moment(event.time),
+            moment(at),
+        )
         # Files of earlier releases have neither.
         more = (list(event.unknown) or None, event.sharers if event.sharers > 1 else None)
         rest = (updates, requests, *more, None, None, None, "events", moment(event.time).date())
@@ -44,10 +52,10 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
     return spark.createDataFrame(made, rows.SCHEMA)
 
 
-def accesses(number: int) -> list[TrafficEvent]:
+def accesses(sequence_number: int) -> list[TrafficEvent]:
     """What is asked of a Data Service: events, but of no client."""
     asked = (Accessed("abcd1234", "free", "/e1", 3, 1),)
-    ends = [BEGIN + (20 + n) * MINUTE for n in range(number)]
+    ends = [BEGIN + (20 + n) * MINUTE for n in range(sequence_number)]
     return [
         TrafficEvent(Type.ACCESS, f"0000000000d1-{n}", end, "data", since=end - MINUTE, until=end, requests=asked)
         for n, end in enumerate(ends)
@@ -67,7 +75,7 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
     events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
     windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
     for window in windows:
-        expected = plain.statistics(arrivals, window)
+        expected = reference.statistics(arrivals, window)
         kept = CachedFrames()
         folder = write(statistics(events, window, kept), window, warehouse.statistics / window.name)
         kept.free()
@@ -79,10 +87,10 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
         assert read_window(folder) == window_json(window, expected.summary)
     events.unpersist()
     # All that may go wrong did.
-    summary = plain.statistics(arrivals, windows[0]).summary
+    summary = reference.statistics(arrivals, windows[0]).summary
     assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
     named = {name for event, _ in arrivals for name in event.endpoints}
-    expected = plain.statistics(arrivals, windows[0])
+    expected = reference.statistics(arrivals, windows[0])
     assert named - {row.endpoint for row in expected.endpoints}
     assert sum(row.clients for row in expected.sets) < summary.clients
     assert summary.twins == 1

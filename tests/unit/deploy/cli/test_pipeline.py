@@ -23,7 +23,7 @@ from diem.process import lifecycle
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import Warehouse
 from metadata.jobs.windows import NoTraffic
-from metadata.statistics.usage import UsageRow
+from metadata.statistics.model import UsageRow
 from tests.support.traffic import BEGIN, Life, write
 
 Pipeline = Callable[..., tuple[int, str]]

@@ -21,7 +21,7 @@ from deploy.planning.traffic_input import (
 )
 from deploy.terminal import Terminal
 from metadata.jobs.windows import BadStatistics
-from metadata.statistics.rules import DAY_MS
+from metadata.statistics.constants import DAY_MS
 from metadata.statistics.window import Window
 from tests.support.traffic import write
 from tests.unit.deploy.planning.recorded_traffic import events, recorded

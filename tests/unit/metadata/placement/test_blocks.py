@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata.placement import blocks, fanout, graph
+from metadata.placement import blocks, fanout
 from metadata.placement.backend import NumpyBackend
 from metadata.placement.blocks import Block, Parts
 from metadata.placement.instance import Instance
@@ -123,7 +123,7 @@ def test_every_result_is_the_same_bits_however_sets_are_shared_out(made: Instanc
 def test_the_graph_shares_the_weight_of_a_set_out_over_its_pairs() -> None:
     made = block(([0, 1, 2], 2), ([0, 1], 1), ([3], 9), ([0, 4], 5))
     cold = np.array([True, True, True, True, False])
-    shared = graph.cosubscription(made, cold, 1.0, 100).toarray() / 4096
+    shared = blocks.cosubscription(made, cold, 1.0, 100).toarray() / 4096
     assert shared[0].tolist() == [0, 2, 1, 0, 0]
     assert (shared == shared.T).all()
     assert shared[3].sum() == shared[4].sum() == 0
@@ -139,27 +139,27 @@ def test_a_share_of_the_sets_is_about_that_share() -> None:
 
 def test_contraction_merges_equal_sets_and_drops_what_is_in_one_cluster() -> None:
     made = block(([0, 1, 2], 2), ([0, 3], 1), ([1, 2], 5), ([0, 4], 7), ([3, 4], 1))
-    found = graph.contracted(made, np.array([0, 1, 1, 1, -1], np.int32), 2)
+    found = blocks.contract(made, np.array([0, 1, 1, 1, -1], np.int32), 2)
     assert (found.pins.tolist(), found.sizes.tolist(), found.weights.tolist()) == ([0, 1], [2], [3])
 
 
 def test_empty_blocks_count_nothing() -> None:
     nothing, part = block(), np.zeros(3, np.int32)
     assert fanout.fan_out(nothing, part, 2).tolist() == [0, 0, 0]
-    assert fanout.affinity(nothing, part, 2, 1).sum() == fanout.lonely(nothing, part, 2).sum() == 0
-    assert graph.contracted(nothing, part, 1).sizes.size == 0
-    assert fanout.gains(fanout.regrouped(nothing, part), np.zeros(3, np.uint8)).tolist() == [0, 0, 0]
+    assert fanout.affinity(nothing, part, 2, 1).sum() == fanout.removal_savings(nothing, part, 2).sum() == 0
+    assert blocks.contract(nothing, part, 1).sizes.size == 0
+    assert fanout.gains(fanout.regroup(nothing, part), np.zeros(3, np.uint8)).tolist() == [0, 0, 0]
 
 
 @given(st.integers(1, 1 << 60))
 def test_shifted_weights_have_a_bounded_sum(total: int) -> None:
-    shift = blocks.shift_of(total)
-    assert total >> shift <= blocks.MOST_WEIGHT
-    assert shift == 0 or total >> (shift - 1) >= blocks.MOST_WEIGHT
-    assert blocks.shifted(np.array([1, total]), shift)[0] == 1
+    shift = blocks.weight_shift(total)
+    assert total >> shift <= blocks.MAX_WEIGHT
+    assert shift == 0 or total >> (shift - 1) >= blocks.MAX_WEIGHT
+    assert blocks.shift_weights(np.array([1, total]), shift)[0] == 1
 
 
 def test_a_block_of_some_sets_has_their_pins() -> None:
     made: Block = block(([0, 1], 1), ([2], 2), ([0, 3, 4], 3))
-    some = blocks.taken(made, np.array([2, 0]))
+    some = blocks.select_sets(made, np.array([2, 0]))
     assert (some.pins.tolist(), some.sizes.tolist(), some.weights.tolist()) == ([0, 3, 4, 0, 1], [3, 2], [3, 1])

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metadata.placement.instance import Instance
-from metadata.placement.reading import from_events, read_statistics
+from metadata.placement.instance import Instance, from_events, read_statistics
 from metadata.statistics.window import Window
 from tests.unit.metadata.placement.made import block, sets_of
 

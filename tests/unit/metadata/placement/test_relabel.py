@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.placement.blocks import Floats, Parts
-from metadata.placement.ranges import laid_out, server_of_leaf
-from metadata.placement.relabel import MOST_LEAVES, relabelled
+from metadata.placement.objective import server_of_endpoint, server_of_leaf
+from metadata.placement.relabel import MAX_LEAVES, relabel
 
 Servers = tuple[int, ...]
 
 
 def together(placement: Parts, leaves: int, servers: int) -> list[frozenset[int]]:
     """Which endpoints are together on a server."""
-    part = laid_out(placement, leaves, servers)
+    part = server_of_endpoint(placement, leaves, servers)
     return sorted((frozenset(np.flatnonzero(part == each).tolist()) for each in range(servers)), key=sorted)
 
 
@@ -50,12 +50,12 @@ def cases(draw: st.DrawFn, most: int) -> tuple[int, Servers, Parts, Parts, Float
 @settings(deadline=None)
 def test_servers_have_the_same_endpoints_and_no_more_moves(case: tuple[int, Servers, Parts, Parts, Floats]) -> None:
     leaves, servers, placement, current, effort = case
-    found = relabelled(placement, current, leaves, servers, effort)
+    found = relabel(placement, current, leaves, servers, effort)
     for each in servers:
         assert together(found, leaves, each) == together(placement, leaves, each)
     assert ((found < 0) == (placement < 0)).all()
     assert moved(found, current, effort) <= moved(placement, current, effort)
-    assert relabelled(placement, current, leaves, servers, effort).tobytes() == found.tobytes()
+    assert relabel(placement, current, leaves, servers, effort).tobytes() == found.tobytes()
 
 
 @given(cases(5))
@@ -64,7 +64,7 @@ def test_no_numbers_that_keep_the_servers_have_fewer_moves(case: tuple[int, Serv
     leaves, servers, placement, current, effort = case
     every = [np.where(placement < 0, -1, new[placement]) for new in allowed(leaves, servers)]
     least = min(moved(each, current, effort) for each in every)
-    assert moved(relabelled(placement, current, leaves, servers, effort), current, effort) == least
+    assert moved(relabel(placement, current, leaves, servers, effort), current, effort) == least
 
 
 @given(st.data())
@@ -73,7 +73,7 @@ def test_what_is_the_same_but_for_its_numbers_does_not_move(data: st.DataObject)
     leaves, servers, current, _, effort = data.draw(cases(6))
     new = data.draw(st.sampled_from(allowed(leaves, servers)))
     placement = np.where(current < 0, -1, new[current]).astype(np.int32)
-    assert relabelled(placement, current, leaves, servers, effort).tolist() == current.tolist()
+    assert relabel(placement, current, leaves, servers, effort).tolist() == current.tolist()
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_what_is_the_same_but_for_its_numbers_does_not_move(data: st.DataObject)
 )
 def test_ranges_of_the_same_form_are_exchanged(leaves: int, servers: Servers, new: list[int]) -> None:
     current, placement = np.arange(leaves, dtype=np.int32), np.array(new, np.int32)
-    assert relabelled(placement, current, leaves, servers, np.ones(leaves)).tolist() == current.tolist()
+    assert relabel(placement, current, leaves, servers, np.ones(leaves)).tolist() == current.tolist()
 
 
 def test_of_equal_numbers_the_lowest_are_given_in_order() -> None:
     current, placement = np.array([-1, -1, -1, 0], np.int32), np.arange(4, dtype=np.int32)
-    assert relabelled(placement, current, 4, (2,), np.ones(4)).tolist() == [2, 3, 1, 0]
+    assert relabel(placement, current, 4, (2,), np.ones(4)).tolist() == [2, 3, 1, 0]
 
 
 def test_too_many_leaves_keep_their_numbers() -> None:
     current, placement = np.array([1, 0], np.int32), np.array([0, 1], np.int32)
-    assert relabelled(placement, current, MOST_LEAVES, (1,), np.ones(2)).tolist() == [1, 0]
-    assert relabelled(placement, current, MOST_LEAVES + 1, (1,), np.ones(2)).tolist() == [0, 1]
+    assert relabel(placement, current, MAX_LEAVES, (1,), np.ones(2)).tolist() == [1, 0]
+    assert relabel(placement, current, MAX_LEAVES + 1, (1,), np.ones(2)).tolist() == [0, 1]

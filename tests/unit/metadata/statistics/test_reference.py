@@ -5,9 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from metadata.statistics.figures import EndpointRow, PairRow, SetRow, Statistics, WasteRow
-from metadata.statistics.plain import Arrival, statistics
-from metadata.statistics.sessions import together
+from metadata.statistics.model import EndpointRow, PairRow, SetRow, Statistics, WasteRow
+from metadata.statistics.reference import Arrival, statistics, union_length
 from metadata.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life
 
@@ -247,5 +246,5 @@ def test_sets_that_are_too_large_are_left_out_of_the_pairs() -> None:
 
 
 def test_time_of_several_intervals_together() -> None:
-    assert together([(5, 7), (0, 3), (1, 2), (6, 9), (20, 10)]) == 7
-    assert together([]) == 0
+    assert union_length([(5, 7), (0, 3), (1, 2), (6, 9), (20, 10)]) == 7
+    assert union_length([]) == 0

@@ -10,13 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metadata.costs import Costs
-from metadata.placement.baselines import murmur2
-from metadata.placement.bounds import Infeasible
+from metadata.placement.baselines import Infeasible, murmur2
 from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, loads
+from metadata.placement.objective import balance, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan
-from metadata.placement.ranges import laid_out
+from metadata.placement.planner import choose_partitions, plan
 from tests.support.instances import Recipe, drifted, population
 from tests.unit.metadata.placement.made import backend, block, counted, instance, instances, optimum, random_instance
 
@@ -29,7 +27,7 @@ slow = settings(deadline=None, max_examples=25, suppress_health_check=[HealthChe
 
 def uneven(made: Instance, placement: np.ndarray, partitions: int, servers: int) -> float:
     load = np.where(placement < 0, 0.0, loads(made, COSTS))
-    return balance(load, laid_out(placement, partitions, servers), servers)
+    return balance(load, server_of_endpoint(placement, partitions, servers), servers)
 
 
 def test_tiny_instances_are_near_the_optimum() -> None:
@@ -216,3 +214,12 @@ def test_nothing_at_all_is_placed() -> None:
     assert outcome.placement.size == 0
     assert not outcome.pays
     json.dumps(outcome.report)
+
+
+def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
+    load = np.ones(1000)
+    assert choose_partitions(load, (4, 8), 8, 0.05) == 8
+    assert choose_partitions(load, (5, 8), 8, 0.05) > 8
+    found = choose_partitions(load, (5, 6, 8), 6, 0.05)
+    assert max(-(-found // each) * each / found for each in (5, 6, 8)) <= 1.06
+    assert choose_partitions(load, (2,), 17, 0.1) == 17

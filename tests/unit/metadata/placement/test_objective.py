@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from metadata.placement.ranges import laid_out, server_of_leaf
+from metadata.placement.objective import server_of_endpoint, server_of_leaf
 
 
 class _Cluster:
@@ -28,4 +28,4 @@ def test_a_server_has_the_leaves_that_the_range_assignor_gives_it(leaves: int, s
 
 
 def test_hot_endpoints_have_no_server() -> None:
-    assert laid_out(np.array([0, -1, 3, 2], np.int32), 4, 2).tolist() == [0, -1, 1, 1]
+    assert server_of_endpoint(np.array([0, -1, 3, 2], np.int32), 4, 2).tolist() == [0, -1, 1, 1]

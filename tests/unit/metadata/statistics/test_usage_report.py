@@ -3,7 +3,8 @@
 from datetime import date
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from metadata.statistics.usage import UsageRow, usage
+from metadata.statistics.model import UsageRow
+from metadata.statistics.reference import usage
 
 DAY = 86_400_000
 FIRST = date(2026, 1, 1)

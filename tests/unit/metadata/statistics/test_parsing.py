@@ -1,22 +1,22 @@
 import pytest
 
 from diem.protocol.traffic import BadEvent, encode
-from metadata.statistics.judging import FUTURE, PAST, judge, kind, number
-from metadata.statistics.rules import DAY_MS
+from metadata.statistics.constants import DAY_MS
+from metadata.statistics.parsing import FUTURE, PAST, parse_event, reason_kind, sequence_number
 from tests.support.traffic import BEGIN, Life
 
 EVENT = Life("websocket-1", 1, BEGIN, BEGIN).counts(BEGIN, BEGIN + 1)
 
 
 def test_event_is_taken_up_to_a_day_ahead_of_our_clock() -> None:
-    assert judge(encode(EVENT), EVENT.time - DAY_MS) == EVENT
+    assert parse_event(encode(EVENT), EVENT.time - DAY_MS) == EVENT
     with pytest.raises(BadEvent, match=FUTURE):
-        judge(encode(EVENT), EVENT.time - DAY_MS - 1)
+        parse_event(encode(EVENT), EVENT.time - DAY_MS - 1)
 
 
 def test_event_that_was_timed_in_seconds_is_none() -> None:
     with pytest.raises(BadEvent, match=PAST):
-        judge(encode(EVENT._replace(time=BEGIN // 1000)), BEGIN)
+        parse_event(encode(EVENT._replace(time=BEGIN // 1000)), BEGIN)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_event_that_was_timed_in_seconds_is_none() -> None:
 )
 def test_reasons_of_one_kind_are_called_the_same(line: bytes, is_of: str) -> None:
     with pytest.raises(BadEvent) as caught:
-        judge(line, BEGIN)
-    assert kind(str(caught.value)) == is_of
+        parse_event(line, BEGIN)
+    assert reason_kind(str(caught.value)) == is_of
 
 
 def test_number_is_the_second_part_of_the_id() -> None:
-    assert number("0123456789ab-42") == 42
+    assert sequence_number("0123456789ab-42") == 42

@@ -3,13 +3,13 @@
 from typing import Final
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, decode
-from metadata.statistics.rules import AHEAD_MS, EARLIEST_MS
+from metadata.statistics.constants import EARLIEST_MS, MAX_AHEAD_MS
 
 PAST: Final = "time in the past: before 2020"
 FUTURE: Final = "time in the future: more than a day ahead"
 
 
-def judge(line: bytes | str, now_ms: int) -> TrafficEvent:
+def parse_event(line: bytes | str, now_ms: int) -> TrafficEvent:
     """Return the event that a line is.
 
     Args:
@@ -22,16 +22,16 @@ def judge(line: bytes | str, now_ms: int) -> TrafficEvent:
     event = decode(line)
     if event.time < EARLIEST_MS:
         raise BadEvent(PAST)
-    if event.time > now_ms + AHEAD_MS:
+    if event.time > now_ms + MAX_AHEAD_MS:
         raise BadEvent(FUTURE)
     return event
 
 
-def kind(reason: str) -> str:
+def reason_kind(reason: str) -> str:
     """Return what is the same of all reasons of a kind: without the value that was at fault, or the place in it."""
     return reason.partition(": '")[0].partition(': "')[0] if not reason.startswith("not JSON") else "not JSON"
 
 
-def number(event_id: str) -> int:
+def sequence_number(event_id: str) -> int:
     """Return which event of its process's life it is."""
     return int(event_id[13:])

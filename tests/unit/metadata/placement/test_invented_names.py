@@ -17,11 +17,11 @@ from diem.protocol.traffic import decode
 from diem.protocol.update import Change, encode
 from diem.traffic.recorder import Recorder
 from metadata.costs import DEFAULT
+from metadata.placement.instance import from_statistics
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
-from metadata.placement.reading import of_statistics
-from metadata.statistics.figures import Statistics
-from metadata.statistics.plain import Arrival, statistics
+from metadata.statistics.model import Statistics
+from metadata.statistics.reference import Arrival, statistics
 from metadata.statistics.window import Window
 
 START = 1_700_000_040_000
@@ -127,7 +127,7 @@ def test_invented_names_change_no_plan(tmp_path: Path, without: Statistics) -> N
     assert found.endpoints == without.endpoints
     assert (found.sets, found.pairs) == (without.sets, without.pairs)
     assert {row.endpoint for row in found.endpoints} <= set(REAL)
-    first, second = (plan(of_statistics(each), OPTIONS, DEFAULT) for each in (without, found))
+    first, second = (plan(from_statistics(each), OPTIONS, DEFAULT) for each in (without, found))
     assert first.pays == second.pays
     assert np.array_equal(first.placement, second.placement)
 

@@ -1,6 +1,7 @@
 """Rows of the tables of statistics (docs/traffic.md section 3.4)."""
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final, NamedTuple
 
 from metadata.statistics.window import Window, iso
@@ -65,6 +66,20 @@ class Summary(NamedTuple):
     """Names that two processes had at once: what both took is added up as if one had."""
 
 
+class UsageRow(NamedTuple):
+    """One row of the report, in the order in which rows are sorted."""
+
+    day: date
+    """UTC, of the middle of the event's interval."""
+    key: str
+    """Empty for readers without an API key."""
+    plan: str
+    endpoint: str
+    """Empty for requests that are of no endpoint."""
+    answered: int
+    refused: int
+
+
 @dataclass(frozen=True)
 class Statistics:
     """All tables of a window, in their order."""
@@ -82,7 +97,7 @@ def window_json(window: Window, summary: Summary) -> dict[str, Any]:
     return {"format": FORMAT, "from": iso(window.start), "to": iso(window.end), **summary._asdict()}
 
 
-def warning_of_twins(count: int) -> str:
+def duplicate_recorders_warning(count: int) -> str:
     """Return what is to be done about names that two processes had at once, for people."""
     names = "1 name was" if count == 1 else f"{count} names were"
     return (

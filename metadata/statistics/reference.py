@@ -1,0 +1,302 @@
+"""The statistics of a window, without Spark: the reference for small inputs (docs/traffic.md section 3); pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+from diem.protocol.traffic import Counted, TrafficEvent, Type
+from metadata.statistics.constants import (
+    DUPLICATE_OVERLAP_MS,
+    HISTORY_MS,
+    LARGE_SET,
+    LATE_MS,
+    MAX_PAIRS,
+    MIN_HELD_MS,
+    MINUTE_MS,
+    SILENCE_MS,
+)
+from metadata.statistics.model import EndpointRow, PairRow, SetRow, Statistics, Summary, UsageRow, WasteRow
+from metadata.statistics.parsing import sequence_number
+from metadata.statistics.window import Window
+
+
+class HeldInterval(NamedTuple):
+    """One endpoint, from one time to another."""
+
+    endpoint: str
+    start: int
+    end: int
+
+
+class ClientSession(NamedTuple):
+    """One connection; times are Unix ms and may lie outside of the window."""
+
+    client: str
+    start: int
+    end: int
+    unended: bool
+    """The process was killed: it ends with the last sign of life."""
+    held: tuple[HeldInterval, ...]
+    """Within the session; an endpoint may be here several times."""
+    sharers: int
+    """Connections that shared its address, at most."""
+
+
+def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSession]:
+    """Return every session of which an event lies in or before the window.
+
+    Args:
+        events: distinct, in any order.
+        window: also decides which processes were alive at its end.
+    """
+    known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
+    ends = _ends(known, window)
+    by_connection = defaultdict[str, list[TrafficEvent]](list)
+    for event in sorted(known, key=lambda event: (event.time, sequence_number(event.id))):
+        if event.connection:
+            by_connection[event.connection].append(event)
+    return [_session(own, ends) for own in by_connection.values()]
+
+
+def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
+    """Until when sessions without an end of their own last, by life, and whether that is because it was killed."""
+    signs: dict[str, int] = {}
+    edges: dict[str, str] = {}
+    for event in events:
+        signs[event.boot] = max(event.time, signs.get(event.boot, 0))
+        edges[event.boot] = event.edge
+    current: dict[str, tuple[int, str]] = {}
+    for boot, sign in signs.items():
+        current[edges[boot]] = max((sign, boot), current.get(edges[boot], (0, "")))
+    return {
+        boot: (window.end, False)
+        if current[edges[boot]][1] == boot and sign >= window.end - SILENCE_MS
+        else (sign, True)
+        for boot, sign in signs.items()
+    }
+
+
+def _session(events: list[TrafficEvent], ends: Mapping[str, tuple[int, bool]]) -> ClientSession:
+    first = events[0]
+    disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
+    end, unended = ends[first.boot] if disconnected is None else (disconnected, False)
+    sharers = max(event.sharers for event in events)
+    return ClientSession(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
+
+
+def _held(events: list[TrafficEvent], end: int) -> Iterator[HeldInterval]:
+    since: dict[str, int] = {}
+    for event in events:
+        for endpoint in event.endpoints:
+            if event.type is Type.SUBSCRIBE:
+                since.setdefault(endpoint, event.time)
+            elif endpoint in since:
+                yield HeldInterval(endpoint, since.pop(endpoint), min(event.time, end))
+    for endpoint, start in since.items():
+        yield HeldInterval(endpoint, start, end)
+
+
+def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[str]:
+    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+
+    Args:
+        events: in any order.
+        window: of these events and of those of sessions that may last into it.
+    """
+    found = set[str]()
+    for event in events:
+        if window.start - HISTORY_MS <= event.time < window.end:
+            if event.type is Type.SUBSCRIBE:
+                found.update(set(event.endpoints).difference(event.unknown))
+            found.update(event.updates)
+            found.update(accessed.endpoint for accessed in event.requests)
+    return found
+
+
+def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:
+    """Return how many edges are two processes at once, by the events of their lives in the window.
+
+    Args:
+        events: distinct, in any order.
+        window: which.
+    """
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
+    for event in events:
+        if window.start <= event.time < window.end:
+            first, last = spans.get((event.edge, event.boot), (event.time, event.time))
+            spans[event.edge, event.boot] = min(first, event.time), max(last, event.time)
+    found, reached = set[str](), dict[str, int]()
+    for (edge, _), (first, last) in sorted(spans.items(), key=lambda life: life[1]):
+        if min(reached.get(edge, first), last) - first > DUPLICATE_OVERLAP_MS:
+            found.add(edge)
+        reached[edge] = max(reached.get(edge, last), last)
+    return len(found)
+
+
+def union_length(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return how long any of the intervals lasted, in their unit; one that ends before it begins is empty."""
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        begin = start if reached is None else max(start, reached)
+        total += max(0, end - begin)
+        reached = end if reached is None else max(reached, end)
+    return total
+
+
+K = TypeVar("K")
+
+
+class Arrival(NamedTuple):
+    """An event, and when it arrived (Unix ms)."""
+
+    event: TrafficEvent
+    at: int
+
+
+class ClientTotals(NamedTuple):
+    """What clients did in the window, in ms."""
+
+    connected: Mapping[str, int]
+    held: Mapping[tuple[str, str], int]
+    """By client and endpoint that there is; only what is more than nothing."""
+    sharers: Mapping[str, int]
+    """Connections that shared an address with a client, at most."""
+
+
+def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
+    """Return the statistics of a window.
+
+    Args:
+        arrivals: in any order; repeats have the same id and content.
+        window: events of 7 days before it are of use, too.
+    """
+    every = list(arrivals)
+    # Of repeats, the one that came first says how late the event was.
+    distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
+    events = [arrival.event for arrival in distinct.values()]
+    lasting = [session for session in sessions(events, window) if _overlaps(session, window)]
+    counts = [event for event in events if event.type is Type.COUNTS and window.start <= _middle(event) < window.end]
+    clients = _clients(lasting, window, confirmed_endpoints(events, window).union(*(event.updates for event in counts)))
+    endpoints = _endpoints(clients, counts, window)
+    sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)})
+    within = [arrival for arrival in every if window.start <= arrival.event.time < window.end]
+    first = [arrival for arrival in distinct.values() if window.start <= arrival.event.time < window.end]
+    summary = Summary(
+        events=len(first),
+        duplicates=len(within) - len(first),
+        late=sum(arrival.at > arrival.event.time + LATE_MS for arrival in first),
+        sessions=len(lasting),
+        unended=sum(session.unended for session in lasting),
+        clients=len(clients.connected),
+        sets=len(sets),
+        endpoints=len(endpoints),
+        large_sets=sum(len(row.endpoints) > LARGE_SET for row in sets),
+        twins=count_duplicate_recorders(events, window),
+    )
+    return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
+
+
+def _overlaps(session: ClientSession, window: Window) -> bool:
+    start, end = window.clip(session.start, session.end)
+    return end > start
+
+
+def _clients(lasting: Iterable[ClientSession], window: Window, known: Collection[str]) -> ClientTotals:
+    connected = defaultdict[str, list[tuple[int, int]]](list)
+    held = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
+    sharers = dict[str, int]()
+    for session in lasting:
+        sharers[session.client] = max(session.sharers, sharers.get(session.client, 1))
+        connected[session.client].append(window.clip(session.start, session.end))
+        for endpoint, start, end in session.held:
+            if endpoint in known:
+                held[session.client, endpoint].append(window.clip(start, end))
+    return ClientTotals(_union_lengths(connected), _union_lengths(held), sharers)
+
+
+def _union_lengths(intervals: Mapping[K, Iterable[tuple[int, int]]]) -> dict[K, int]:
+    return {key: ms for key, own in intervals.items() if (ms := union_length(own))}
+
+
+def _middle(counts: TrafficEvent) -> int:
+    return (counts.since + counts.until) // 2
+
+
+def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Window) -> tuple[EndpointRow, ...]:
+    held = Counter[str]()
+    for (_, endpoint), ms in clients.held.items():
+        held[endpoint] += ms
+    by_minute = defaultdict[tuple[str, int], Counter[str]](Counter)
+    total = defaultdict[str, Counted](lambda: Counted(0, 0))
+    for event in counts:
+        for endpoint, (taken, delivered) in event.updates.items():
+            by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += taken
+            total[endpoint] = Counted(total[endpoint].taken + taken, total[endpoint].delivered + delivered)
+    updates = Counter[str]()
+    for (endpoint, _), edges in by_minute.items():
+        updates[endpoint] += max(edges.values())
+    return tuple(
+        EndpointRow(name, updates[name] * 1000 / window.ms, held[name] / window.ms, *total[name])
+        for name in sorted(held.keys() | total.keys())
+    )
+
+
+def _sets(clients: ClientTotals, index: Mapping[str, int]) -> tuple[SetRow, ...]:
+    of_client = defaultdict[str, list[int]](list)
+    for (client, endpoint), ms in clients.held.items():
+        if ms >= MIN_HELD_MS:
+            of_client[client].append(index[endpoint])
+    weight, count = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    for client, endpoints in of_client.items():
+        if share := clients.connected[client] // (1000 * clients.sharers[client]):
+            key = tuple(sorted(endpoints))
+            weight[key] += share
+            count[key] += 1
+    return tuple(SetRow(key, weight[key], count[key]) for key in sorted(weight))
+
+
+def _pairs(sets: Iterable[SetRow], endpoints: tuple[EndpointRow, ...]) -> tuple[PairRow, ...]:
+    weight, clients = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for row in sets:
+        if len(row.endpoints) <= LARGE_SET:
+            for pair in combinations(row.endpoints, 2):
+                weight[pair] += row.weight
+                clients[pair] += row.clients
+    heaviest = sorted(weight, key=lambda pair: (-weight[pair], pair))[:MAX_PAIRS]
+    return tuple(
+        PairRow(endpoints[pair[0]].endpoint, endpoints[pair[1]].endpoint, weight[pair], clients[pair])
+        for pair in heaviest
+    )
+
+
+def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
+    by_edge = defaultdict[str, Counter[str]](Counter)
+    for event in counts:
+        own = by_edge[event.edge]
+        for taken, delivered in event.updates.values():
+            own.update(taken=taken, delivered=delivered, discarded=0 if delivered else taken)
+    return tuple(
+        WasteRow(edge, n["taken"], n["delivered"], n["discarded"], n["discarded"] / n["taken"] if n["taken"] else 0.0)
+        for edge, n in sorted(by_edge.items())
+    )
+
+
+def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[UsageRow]:
+    """Return the report of the days from ``first`` to ``last``, both included, without Spark.
+
+    Args:
+        events: of any types, in any order; repeats have the same id and content.
+        first: UTC.
+        last: UTC.
+    """
+    sums = defaultdict[tuple[date, str, str, str], list[int]](lambda: [0, 0])
+    for event in {event.id: event for event in events}.values():
+        day = datetime.fromtimestamp((event.since + event.until) // 2 / 1000, UTC).date()
+        if first <= day <= last:
+            for key, plan, endpoint, answered, refused in event.requests:
+                found = sums[day, key, plan, endpoint]
+                found[0] += answered
+                found[1] += refused
+    return [UsageRow(*which, *found) for which, found in sorted(sums.items())]

@@ -1,0 +1,18 @@
+"""Local search."""
+
+import numpy as np
+
+from metadata.placement.refine import Movement, View, refine
+from tests.unit.metadata.placement.made import backend, random_instance
+
+
+def test_refinement_never_overfills_nor_spends_more_than_it_may() -> None:
+    made = random_instance(3, 40, 300)
+    load, start = np.ones(40), (np.arange(40) % 4).astype(np.int32)
+    view = View(np.arange(4, dtype=np.int32), 4, 11.0)
+    movement = Movement(start, np.ones(40), 5.0)
+    part = refine(backend(made), load, start, [view], movement=movement)
+    assert 0 < (part != start).sum() <= 5
+    free = refine(backend(made), load, start, [view])
+    assert np.bincount(free, minlength=4).max() <= 11
+    assert (free != start).sum() > 5

@@ -20,13 +20,9 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.process import log
-from metadata.jobs import behind, windows
-from metadata.jobs.behind import SourceLag
-from metadata.jobs.logs import read_offsets
-from metadata.jobs.sources import FileSource, KafkaSource
-from metadata.jobs.status import SourceStatus, status
-from metadata.jobs.warehouse import Warehouse
-from metadata.jobs.windows import NoTraffic
+from metadata.jobs.sink_log import read_offsets
+from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
+from metadata.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_window, status
 from metadata.statistics.model import UsageRow
 from metadata.statistics.window import Window, parse_span, parse_time
 
@@ -147,7 +143,7 @@ def _source(
         if kind == "kafka":
             raise
         return FileSource(_folder(state))
-    from metadata.jobs.topic import kafka_source  # noqa: PLC0415  # its client is an extra
+    from metadata.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
 
     return asyncio.run(kafka_source(cluster.options))
 
@@ -185,7 +181,7 @@ def usage_command(
 ) -> int:
     """Compute who read what and how often, of the traffic that `diem pipeline run` has read; write and show it."""
     from deploy.spark import pipeline  # noqa: PLC0415
-    from metadata.jobs.usage import read_report  # noqa: PLC0415
+    from metadata.jobs.warehouse import read_report  # noqa: PLC0415
 
     log.configure("error", "console")
     if _MEMORY.fullmatch(memory) is None:
@@ -268,7 +264,7 @@ async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) ->
     unread = await _unread(here, folder, cluster)
     names = sorted({*here.sources(), *(name for name, some in unread.items() if some.unread)})
     sources = [_shown(status(here, name), unread.get(name)) for name in names]
-    statistics = [{"name": each.name, **windows.read_window(each)} for each in windows.all_statistics(here)]
+    statistics = [{"name": each.name, **read_window(each)} for each in all_statistics(here)]
     return PipelineReport(str(here.root), sources, statistics)
 
 
@@ -278,14 +274,14 @@ def _shown(source: SourceStatus, unread: SourceLag | None) -> RenderedStatus:
 
 async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
     files = FileSource(folder)
-    found = {files.name: behind.unread_files(folder, here.checkpoint(files.name))}
+    found = {files.name: unread_files(folder, here.checkpoint(files.name))}
     if cluster is not None:
-        from metadata.jobs import topic  # noqa: PLC0415  # its client is an extra
+        from metadata.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
 
         try:
-            source = await topic.kafka_source(cluster)
+            source = await traffic_topic.kafka_source(cluster)
             offsets = read_offsets(here.checkpoint(source.name)).get(source.topic, {})
-            found[source.name] = await topic.unread_records(cluster, offsets)
+            found[source.name] = await traffic_topic.unread_records(cluster, offsets)
         except DiemError:
             return found  # then it is not known
     return found

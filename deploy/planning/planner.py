@@ -25,8 +25,7 @@ from diem.process.faults import ConfigurationError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
-from metadata.jobs.scratch import scratch_folder
-from metadata.jobs.session import NoSpark, SparkOptions
+from metadata.jobs.spark_session import NoSpark, SparkOptions, scratch_folder
 from metadata.placement.baselines import Infeasible
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance

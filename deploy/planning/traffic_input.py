@@ -14,8 +14,7 @@ from diem.errors import DiemError
 from diem.process.faults import ConfigurationError
 from diem.protocol.traffic import BadEvent
 from metadata.jobs.sources import complete_files
-from metadata.jobs.warehouse import Warehouse
-from metadata.jobs.windows import WINDOW_FILE, BadStatistics, all_statistics, read_window
+from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window
 from metadata.statistics import parsing, reference
 from metadata.statistics.constants import DAY_MS, HISTORY_MS
 from metadata.statistics.model import Statistics

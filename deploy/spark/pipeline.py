@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
 from diem.errors import DiemError
-from metadata.jobs import behind, usage, windows
-from metadata.jobs.ingest import CommittedBatch, ingest
-from metadata.jobs.logs import read_offsets
-from metadata.jobs.scratch import scratch_folder
-from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
-from metadata.jobs.sources import FileSource, KafkaSource
-from metadata.jobs.warehouse import Warehouse
+from metadata.jobs.sink_log import read_offsets
+from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
+from metadata.jobs.spark_session import NoSpark, SparkOptions, open_spark, scratch_folder
+from metadata.jobs.warehouse import Warehouse, read_window
 from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import Window
+
+if TYPE_CHECKING:
+    from metadata.jobs.ingest import CommittedBatch
 
 FOLDER: Final = "traffic"
 """Of the state directory."""
@@ -97,6 +97,9 @@ def _run(
     cores: int,
 ) -> Path | None:
     command = _java()
+    from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which may be missing
+    from metadata.jobs.ingest import ingest  # noqa: PLC0415
+
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
     jars = JARS.prepare() if kafka else ()
     with _spark(terminal, command, jars, memory=memory, cores=cores) as spark:
@@ -107,9 +110,9 @@ def _run(
         if wanted is not None:
             window = wanted.window
             if isinstance(window, int):
-                window = windows.last_window(spark, here, window)
+                window = statistics.last_window(spark, here, window)
             with terminal.counting("computing statistics"):
-                folder = windows.compute(spark, here, window, wanted.name)
+                folder = statistics.compute(spark, here, window, wanted.name)
             _say_statistics(folder, terminal)
             return folder
     return None
@@ -122,8 +125,11 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, m
         DiemError: as `run`.
     """
     try:
-        with _spark(terminal, _java(), (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
-            return usage.report(spark, here, *days)
+        command = _java()
+        from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which may be missing
+
+        with _spark(terminal, command, (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
+            return usage_report.report(spark, here, *days)
     except OSError as error:
         raise TablesUnavailable(error) from error
 
@@ -132,7 +138,7 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, m
 def _spark(terminal: Terminal, command: Path, jars: tuple[Path, ...], *, memory: str, cores: int) -> "Iterator[Any]":
     with _terminated_as_interrupted(), scratch_folder() as scratch:
         terminal.say("starting Spark")
-        with spark_opened(SparkOptions(scratch, memory, cores, jars, command)) as spark:
+        with open_spark(SparkOptions(scratch, memory, cores, jars, command)) as spark:
             yield spark
 
 
@@ -160,7 +166,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
     with terminal.counting("reading") as show:
         show(0, unread.unread)
 
-        def on_batch(batch: CommittedBatch) -> None:
+        def on_batch(batch: "CommittedBatch") -> None:
             nonlocal done
             if isinstance(reading.source, FileSource):
                 done = unread.unread - unread_of(here, reading.source).unread
@@ -171,7 +177,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
         yield on_batch
 
 
-def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> behind.SourceLag:
+def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
     """Return how much of a source is not read yet.
 
     Raises:
@@ -179,15 +185,15 @@ def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> behind.Sourc
     """
     checkpoint = here.checkpoint(source.name)
     if isinstance(source, FileSource):
-        return behind.unread_files(source.folder, checkpoint)
-    from metadata.jobs import topic  # noqa: PLC0415  # its client is an extra
+        return unread_files(source.folder, checkpoint)
+    from metadata.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
 
     offsets = read_offsets(checkpoint).get(source.topic, {})
-    return asyncio.run(topic.unread_records(source.options, offsets))
+    return asyncio.run(traffic_topic.unread_records(source.options, offsets))
 
 
 def _say_statistics(folder: Path, terminal: Terminal) -> None:
-    read = windows.read_window(folder)
+    read = read_window(folder)
     terminal.say(f"statistics from {read['from']} to {read['to']}: {folder}")
     counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
     terminal.say("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))

@@ -14,18 +14,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from metadata.jobs import rows
-from metadata.jobs.logs import VERSION, data_files, last_compact, local_path, moved_along
-from metadata.jobs.session import SparkFailed
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from metadata.jobs import tables
+from metadata.jobs.sink_log import VERSION, data_files, last_compact, local_path, relocate
+from metadata.jobs.spark_session import SparkFailed
 
-LEAST: Final = 8
+MIN_FILES: Final = 8
 """Small files of a table and day that are made one; fewer are left as they are."""
-SMALL: Final = 64 << 20
+SMALL_BYTES: Final = 64 << 20
 """Bytes; a larger file is left as it is."""
 KEPT_S: Final = 86_400.0
 """What the log does not name any more is removed so much later: somebody may be reading it."""
@@ -33,7 +32,7 @@ _WORK: Final = "_compacting"
 """In the folder of the sink; nobody takes what begins so for data."""
 
 
-def compact(spark: "SparkSession", sink: Path, today: date) -> int:
+def compact(spark: SparkSession, sink: Path, today: date) -> int:
     """Compact the days before ``today`` (UTC), and return how many files are fewer. Only for who holds the source.
 
     Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
@@ -48,14 +47,14 @@ def compact(spark: "SparkSession", sink: Path, today: date) -> int:
     version, *lines = log.read_text(encoding="utf-8").splitlines()
     if version != VERSION:
         return 0
-    remove_unnamed(sink)
-    days = _many(sink, lines, today)
+    remove_unreferenced(sink)
+    days = _compactable(sink, lines, today)
     if not days:
         return 0
     new, replaced, faults = list[str](), set[str](), list[Exception]()
     for folder, own in days.items():
         try:
-            new.append(_merged(spark, sink, folder, own))
+            new.append(_merge_files(spark, sink, folder, own))
         except Exception as error:  # noqa: BLE001  # a day that cannot be read is no reason to leave the others as they are
             faults.append(error)
         else:
@@ -65,28 +64,28 @@ def compact(spark: "SparkSession", sink: Path, today: date) -> int:
         with suppress(OSError):
             os.utime(_file(sink, line))
     if new:
-        _exchange(log, [version, *(line for line in lines if line not in replaced), *new])
+        _replace_log(log, [version, *(line for line in lines if line not in replaced), *new])
     if faults:
         raise faults[0]
     return len(replaced) - len(new)
 
 
-def _many(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path, list[str]]:
+def _compactable(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path, list[str]]:
     """Return the entries that are to be one, by folder."""
     found = defaultdict[Path, list[str]](list)
     for line in lines:
         entry, folder = json.loads(line), _file(sink, line).parent
         is_past = folder.name.startswith("day=") and folder.name < f"day={today.isoformat()}"
-        if is_past and entry.get("action", "add") == "add" and entry["size"] < SMALL:
+        if is_past and entry.get("action", "add") == "add" and entry["size"] < SMALL_BYTES:
             found[folder].append(line)
-    return {folder: own for folder, own in found.items() if len(own) >= LEAST}
+    return {folder: own for folder, own in found.items() if len(own) >= MIN_FILES}
 
 
-def _merged(spark: "SparkSession", sink: Path, folder: Path, lines: Sequence[str]) -> str:
+def _merge_files(spark: SparkSession, sink: Path, folder: Path, lines: Sequence[str]) -> str:
     """Write a file with the rows of these, where no reader looks yet, and return its entry."""
     work, files = sink / _WORK, [str(_file(sink, line)) for line in lines]
     shutil.rmtree(work, ignore_errors=True)
-    frame = spark.read.schema(rows.FILE_SCHEMA).parquet(*files).select(*rows.FILE_COLUMNS)
+    frame = spark.read.schema(tables.FILE_SCHEMA).parquet(*files).select(*tables.FILE_COLUMNS)
     frame.coalesce(1).write.parquet(str(work))
     (part,) = work.glob("*.parquet")
     there, kept = frame.count(), spark.read.parquet(str(part)).count()
@@ -106,7 +105,7 @@ def _merged(spark: "SparkSession", sink: Path, folder: Path, lines: Sequence[str
     )
 
 
-def _exchange(log: Path, lines: Sequence[str]) -> None:
+def _replace_log(log: Path, lines: Sequence[str]) -> None:
     new = log.with_name(f".{log.name}.new")
     new.write_text("\n".join(lines), encoding="utf-8")
     _sync(new)
@@ -116,7 +115,7 @@ def _exchange(log: Path, lines: Sequence[str]) -> None:
     _sync(log.parent)
 
 
-def remove_unnamed(sink: Path) -> None:
+def remove_unreferenced(sink: Path) -> None:
     """Remove what was compacted a day ago, and what attempts that were cut short have left."""
     named, before = set(data_files(sink)), time.time() - KEPT_S
     if not all(file.is_relative_to(sink) for file in named):
@@ -130,7 +129,7 @@ def remove_unnamed(sink: Path) -> None:
 
 
 def _file(sink: Path, line: str) -> Path:
-    return moved_along(local_path(json.loads(line)["path"]), sink)
+    return relocate(local_path(json.loads(line)["path"]), sink)
 
 
 def _sync(path: Path) -> None:

@@ -10,22 +10,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from metadata.jobs.compaction import compact
-from metadata.jobs.logs import read_files
-from metadata.jobs.rows import rows
-from metadata.jobs.session import SparkFailed
+from metadata.jobs.sink_log import remove_ingested
 from metadata.jobs.sources import TrafficSource
+from metadata.jobs.spark_session import SparkFailed
+from metadata.jobs.tables import parse_rows
 from metadata.jobs.warehouse import Warehouse
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-_LOOK_EVERY_S: Final = 0.25
+_POLL_INTERVAL_S: Final = 0.25
 
 Progress = Callable[["CommittedBatch"], None]
 
@@ -48,7 +47,7 @@ class CommittedBatch:
 
 
 def ingest(
-    spark: "SparkSession",
+    spark: SparkSession,
     source: TrafficSource,
     warehouse: Warehouse,
     on_batch: Progress = lambda _batch: None,
@@ -72,9 +71,9 @@ def ingest(
         SourceInUse: another pipeline holds the source.
         SparkFailed: it could not be read or written.
     """
-    with warehouse.reading(source.name):
+    with warehouse.lock(source.name):
         if remove:
-            remove_read(warehouse.checkpoint(source.name))
+            remove_ingested(warehouse.checkpoint(source.name))
         lines, ended = 0, False
         while not ended:
             today = _today()
@@ -82,7 +81,7 @@ def ingest(
             query = _start(spark, source, warehouse, follow_s)
             try:
                 during = None if follow_s is None else today
-                more, ended = _watch(query, source, warehouse, on_batch, during, remove=remove)
+                more, ended = _await_end(query, source, warehouse, on_batch, during, remove=remove)
             finally:
                 # In the middle of a batch, perhaps: it is repeated. With a dead JVM there is nothing to stop.
                 with suppress(Exception):
@@ -91,26 +90,18 @@ def ingest(
         return lines
 
 
-def _compact(spark: "SparkSession", sink: Path, today: date) -> None:
+def _compact(spark: SparkSession, sink: Path, today: date) -> None:
     try:
         compact(spark, sink, today)
     except Exception as error:  # noqa: BLE001  # whatever is wrong with old files, new traffic is to be read
         structlog.get_logger("pipeline").error("the files of past days stay as they are", reason=_cause(error))
 
 
-def remove_read(checkpoint: Path) -> None:
-    """Remove the files that are read and whose events are committed."""
-    for file in read_files(checkpoint):
-        file.unlink(missing_ok=True)
-
-
-def _start(
-    spark: "SparkSession", source: TrafficSource, warehouse: Warehouse, follow_s: float | None
-) -> "StreamingQuery":
+def _start(spark: SparkSession, source: TrafficSource, warehouse: Warehouse, follow_s: float | None) -> StreamingQuery:
     # As many files a batch and day as there are cores.
     lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
     writer = (
-        rows(lines)
+        parse_rows(lines)
         .writeStream.format("parquet")
         .partitionBy("table", "day")
         .option("path", str(warehouse.sink(source.name)))
@@ -121,8 +112,8 @@ def _start(
     return writer.trigger(processingTime=f"{round(follow_s * 1000)} milliseconds").start()
 
 
-def _watch(
-    query: "StreamingQuery",
+def _await_end(
+    query: StreamingQuery,
     source: TrafficSource,
     warehouse: Warehouse,
     on_batch: Progress,
@@ -131,20 +122,18 @@ def _watch(
     remove: bool,
 ) -> tuple[int, bool]:
     """Wait for the query's end, or that of the day; returns the lines that were read, and whether it has ended."""
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
-
     lines, seen, ended = 0, -1, False
     try:
         while not ended and (day is None or _today() <= day):
-            ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]  # a fraction will do
+            ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
             for progress in query.recentProgress:
                 batch = CommittedBatch.of(json.loads(progress.json))
                 # A trigger that finds nothing reports the next batch's number, again and again.
                 if batch.number > seen and batch.lines:
                     seen, lines = batch.number, lines + batch.lines
-                    _note(warehouse.progress(source.name), source, batch)
+                    _write_progress(warehouse.progress(source.name), source, batch)
                     if remove:
-                        remove_read(warehouse.checkpoint(source.name))
+                        remove_ingested(warehouse.checkpoint(source.name))
                     on_batch(batch)
     except StreamingQueryException as error:
         raise SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
@@ -162,7 +151,7 @@ def _cause(error: Exception) -> str:
     return (cause or before).partition(" SQLSTATE")[0][:500]
 
 
-def _note(file: Path, source: TrafficSource, batch: CommittedBatch) -> None:
+def _write_progress(file: Path, source: TrafficSource, batch: CommittedBatch) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     content = {"where": source.where, **asdict(batch)}

@@ -3,10 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from diem.kafka.config import KafkaOptions
 from diem.process.faults import ConfigurationError
+from metadata.jobs.sink_log import read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,3 +172,16 @@ def _quoted(word: str) -> str:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+class SourceLag(NamedTuple):
+    """What there is to read: files of a folder, or records of a topic."""
+
+    unread: int
+    lost: int = 0
+    """Records that the broker deleted before they were read."""
+
+
+def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
+    """Return how many complete files are not read yet."""
+    return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))

@@ -1,24 +1,51 @@
-"""The statistics of a window in Spark: what :mod:`metadata.statistics.plain` computes, for any size."""
+"""Compute the statistics of a window in Spark: the same as :mod:`metadata.statistics.reference`, for any size.
 
+Times are Unix ms in ``at``. Sessions of connections are rebuilt first (docs/traffic.md section 3.1), then the tables.
+"""
+
+import json
+import shutil
+import time
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from metadata.jobs import sessions
-from metadata.statistics.constants import LARGE_SET, LATE_MS, MAX_PAIRS, MIN_HELD_MS, MINUTE_MS
-from metadata.statistics.model import Summary
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F  # noqa: N812
+
+from metadata.jobs import tables
+from metadata.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
+from metadata.statistics.constants import (
+    DUPLICATE_OVERLAP_MS,
+    HISTORY_MS,
+    LARGE_SET,
+    LATE_MS,
+    MAX_PAIRS,
+    MIN_HELD_MS,
+    MINUTE_MS,
+    SILENCE_MS,
+)
+from metadata.statistics.model import Summary, window_json
 from metadata.statistics.window import Window
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+ORDERS: Final = {
+    "endpoints": ("endpoint",),
+    "sets": ("endpoints",),
+    "pairs": ("weight", "first", "second"),
+    "waste": ("edge",),
+}
+"""Of the rows of each table, which is one file; weights descend."""
 
 
 class Tables(NamedTuple):
     """The tables of docs/traffic.md section 3.4, in any order, and the counts of `window.json`."""
 
-    endpoints: "DataFrame"
-    sets: "DataFrame"
-    pairs: "DataFrame"
-    waste: "DataFrame"
+    endpoints: DataFrame
+    sets: DataFrame
+    pairs: DataFrame
+    waste: DataFrame
     summary: Summary
 
 
@@ -28,7 +55,7 @@ class CachedFrames:
     def __init__(self) -> None:
         self._frames: list[Any] = []
 
-    def __call__(self, frame: "DataFrame") -> "DataFrame":
+    def __call__(self, frame: DataFrame) -> DataFrame:
         """Keep one."""
         self._frames.append(frame.persist())
         return frame
@@ -39,7 +66,66 @@ class CachedFrames:
             frame.unpersist()
 
 
-def statistics(events: "DataFrame", window: Window, kept: CachedFrames) -> Tables:
+def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Window:
+    """Return the window of that length which ends with the last event (or now, if an event is ahead of our clock).
+
+    Raises:
+        NoTraffic: there is no event.
+    """
+    last = tables.events(spark, warehouse).agg(F.unix_millis(F.max("time")).alias("at")).first()
+    if last is None or last["at"] is None:
+        raise NoTraffic(warehouse.root)
+    end = min(last["at"] + 1, time.time_ns() // 1_000_000)
+    return Window(end - span_ms, end)
+
+
+def compute(spark: SparkSession, warehouse: Warehouse, window: Window, name: str | None = None) -> Path:
+    """Compute the statistics of a window; returns their folder, which is there when it is complete.
+
+    Args:
+        spark: a session.
+        warehouse: whose events.
+        window: which.
+        name: of the folder; what is there under it is replaced.
+    """
+    kept = CachedFrames()
+    try:
+        found = statistics(_events(spark, warehouse, window), window, kept)
+        return write(found, window, warehouse.statistics / (name or window.name))
+    finally:
+        kept.free()
+
+
+def _events(spark: SparkSession, warehouse: Warehouse, window: Window) -> DataFrame:
+    first, last = _day(window.start - HISTORY_MS), _day(window.end) + timedelta(days=1)
+    return tables.events(spark, warehouse).where(F.col("day").between(F.lit(first), F.lit(last)))
+
+
+def _day(ms: int) -> date:
+    return datetime.fromtimestamp(ms / 1000, UTC).date()
+
+
+def write(found: Tables, window: Window, folder: Path) -> Path:
+    """Write statistics; what was there is there until they are complete."""
+    new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    new.mkdir(parents=True)
+    for name, order in ORDERS.items():
+        frame = (
+            getattr(found, name).repartition(1).sortWithinPartitions(*order, ascending=[c != "weight" for c in order])
+        )
+        frame.write.parquet(str(new / f"{name}.parquet"))
+    content = json.dumps(window_json(window, found.summary), indent=2)
+    (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def statistics(events: DataFrame, window: Window, kept: CachedFrames) -> Tables:
     """Return the statistics of a window.
 
     Args:
@@ -47,50 +133,42 @@ def statistics(events: "DataFrame", window: Window, kept: CachedFrames) -> Table
         window: which.
         kept: frees what the tables are computed from, when they are written.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     found = events.select("*", F.unix_millis("time").alias("at"))
     distinct = kept(found.dropDuplicates(["id"]))
-    known = sessions.known(distinct, window)
-    lasting = kept(sessions.sessions(known, window))
+    recent = session_events(distinct, window)
+    lasting = kept(sessions(recent, window))
     connected = kept(_connected(lasting, window))
     counts = kept(_counts(distinct, window))
-    proven = sessions.proven(known).union(counts.select("endpoint")).distinct()
-    holding = sessions.held(known, lasting).join(proven, "endpoint", "left_semi")
-    held = kept(sessions.together(sessions.clipped(holding, window), "client", "endpoint"))
+    proven = confirmed_endpoints(recent).union(counts.select("endpoint")).distinct()
+    holding = subscription_intervals(recent, lasting).join(proven, "endpoint", "left_semi")
+    held = kept(union_length(clip(holding, window), "client", "endpoint"))
     endpoints = kept(_endpoints(held, counts, window))
-    numbered = kept(_numbered(endpoints))
+    numbered = kept(_number_endpoints(endpoints))
     sets = kept(_sets(held, connected, numbered))
     return Tables(
         endpoints,
         sets,
         _pairs(sets, numbered),
         _waste(counts),
-        _summary(found, window, (lasting, connected, sets, endpoints), sessions.twins(distinct, window)),
+        _summary(found, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
     )
 
 
-def _connected(lasting: "DataFrame", window: Window) -> "DataFrame":
+def _connected(lasting: DataFrame, window: Window) -> DataFrame:
     """Columns: client, ms, sharers."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     sharers = lasting.groupBy("client").agg(F.max("sharers").alias("sharers"))
-    return sessions.together(sessions.clipped(lasting, window), "client").join(sharers, "client")
+    return union_length(clip(lasting, window), "client").join(sharers, "client")
 
 
-def _counts(distinct: "DataFrame", window: Window) -> "DataFrame":
+def _counts(distinct: DataFrame, window: Window) -> DataFrame:
     """Columns: edge, middle (ms), and of one endpoint: endpoint, taken, delivered. One row of nulls without any."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
     rows = distinct.where(F.col("type") == "counts").select("edge", middle.alias("middle"), "updates")
     within = rows.where((F.col("middle") >= window.start) & (F.col("middle") < window.end))
     return within.select("edge", "middle", F.inline_outer("updates"))
 
 
-def _endpoints(held: "DataFrame", counts: "DataFrame", window: Window) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
+def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
     counted = counts.where(F.col("endpoint").isNotNull())
     minute = F.floor(F.col("middle") / MINUTE_MS).alias("minute")
     by_edge = counted.groupBy("endpoint", minute, "edge").agg(
@@ -114,18 +192,13 @@ def _endpoints(held: "DataFrame", counts: "DataFrame", window: Window) -> "DataF
     )
 
 
-def _numbered(endpoints: "DataFrame") -> "DataFrame":
-    from pyspark.sql import Window as Over  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
+def _number_endpoints(endpoints: DataFrame) -> DataFrame:
     # One task sorts them all: there are some hundred thousand endpoints at most.
     index = F.row_number().over(Over.orderBy("endpoint")) - 1
     return endpoints.select("endpoint", index.alias("index"))
 
 
-def _sets(held: "DataFrame", connected: "DataFrame", numbered: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
+def _sets(held: DataFrame, connected: DataFrame, numbered: DataFrame) -> DataFrame:
     of_client = (
         held.where(F.col("ms") >= MIN_HELD_MS)
         .join(numbered, "endpoint")
@@ -141,9 +214,7 @@ def _sets(held: "DataFrame", connected: "DataFrame", numbered: "DataFrame") -> "
     )
 
 
-def _pairs(sets: "DataFrame", numbered: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
+def _pairs(sets: DataFrame, numbered: DataFrame) -> DataFrame:
     firsts = sets.where(F.size("endpoints") <= LARGE_SET).withColumn("first", F.explode("endpoints"))
     greater = F.filter("endpoints", lambda other: other > F.col("first"))
     heaviest = (
@@ -164,9 +235,7 @@ def _pairs(sets: "DataFrame", numbered: "DataFrame") -> "DataFrame":
     )
 
 
-def _waste(counts: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
+def _waste(counts: DataFrame) -> DataFrame:
     discarded = F.when(F.col("delivered") == 0, F.col("taken")).otherwise(0)
     totals = counts.groupBy("edge").agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("taken", "delivered")),
@@ -177,14 +246,11 @@ def _waste(counts: "DataFrame") -> "DataFrame":
 
 
 def _summary(
-    found: "DataFrame",
+    found: DataFrame,
     window: Window,
-    parts: "tuple[DataFrame, DataFrame, DataFrame, DataFrame]",
-    twins: "DataFrame",
+    parts: tuple[DataFrame, DataFrame, DataFrame, DataFrame],
+    twins: DataFrame,
 ) -> Summary:
-    from pyspark.sql import DataFrame  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     lasting, connected, sets, endpoints = parts
     within = (F.col("at") >= window.start) & (F.col("at") < window.end)
     # Of repeats, the one that came first says how late the event was.
@@ -209,3 +275,115 @@ def _summary(
     # Each is one row: together they are one job.
     (counted,) = reduce(DataFrame.crossJoin, rows).collect()
     return Summary(**{name: counted[name] for name in Summary._fields})
+
+
+def session_events(events: DataFrame, window: Window) -> DataFrame:
+    """Return the events that sessions are made of."""
+    return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
+
+
+def sessions(events: DataFrame, window: Window) -> DataFrame:
+    """Return the sessions that lasted in the window: connection, client, start, end, unended, sharers.
+
+    Args:
+        events: distinct, those of :func:`session_events`.
+        window: which.
+    """
+    order = F.struct("at", "number")
+    own = (
+        events.where(F.col("connection").isNotNull())
+        .groupBy("connection")
+        .agg(
+            F.min_by("client", order).alias("client"),
+            F.min_by("boot", order).alias("boot"),
+            F.min("at").alias("start"),
+            F.min(F.when(F.col("type") == "disconnect", F.col("at"))).alias("disconnected"),
+            F.coalesce(F.max("sharers"), F.lit(1)).alias("sharers"),
+        )
+    )
+    end, unended = F.coalesce("disconnected", "until_at"), F.col("disconnected").isNull() & F.col("killed")
+    found = own.join(_session_ends(events, window), "boot").select(
+        "connection", "client", "start", end.alias("end"), unended.alias("unended"), "sharers"
+    )
+    return found.where(F.greatest("start", F.lit(window.start)) < F.least("end", F.lit(window.end)))
+
+
+def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
+    """Return who held which endpoint, and when: client, endpoint, start, end; of an endpoint there may be several.
+
+    Args:
+        events: distinct, those of :func:`session_events`.
+        lasting: sessions; events that are not of one of them are left out.
+    """
+    changes = events.where(F.col("endpoints").isNotNull()).select(
+        "connection",
+        "at",
+        "number",
+        (F.col("type") == "subscribe").alias("on"),
+        F.explode(F.array_distinct("endpoints")).alias("endpoint"),
+    )
+    order = Over.partitionBy("connection", "endpoint").orderBy("at", "number")
+    before = F.coalesce(F.lag("on").over(order), F.lit(False))
+    turns = changes.withColumn("before", before).where(F.col("on") != F.col("before"))
+    spans = turns.withColumn("off", F.lead("at").over(order)).where("on")
+    ends = F.coalesce(F.least("off", "end"), F.col("end"))
+    return spans.join(lasting, "connection").select("client", "endpoint", F.col("at").alias("start"), ends.alias("end"))
+
+
+def confirmed_endpoints(events: DataFrame) -> DataFrame:
+    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+
+    The column is `endpoint`; names are there several times.
+
+    Args:
+        events: distinct, those of :func:`session_events`.
+    """
+    none = F.array().cast("array<string>")
+    registered = F.array_except("endpoints", F.coalesce("unknown", none))
+    named = F.concat(
+        F.when(F.col("type") == "subscribe", registered).otherwise(none),
+        F.coalesce(F.col("updates.endpoint"), none),
+        F.coalesce(F.col("requests.endpoint"), none),
+    )
+    return events.select(F.explode(named).alias("endpoint"))
+
+
+def clip(intervals: DataFrame, window: Window) -> DataFrame:
+    """Return what of intervals (start, end) lies in the window; the end of an empty one is not after its start."""
+    return intervals.withColumns(
+        {
+            "start": F.greatest("start", F.lit(window.start)),
+            "end": F.least("end", F.lit(window.end)),
+        }
+    )
+
+
+def union_length(intervals: DataFrame, *keys: str) -> DataFrame:
+    """Return for how long (`ms`) any of the intervals of a key lasted; keys with nothing are left out."""
+    earlier = Over.partitionBy(*keys).orderBy("start", "end").rowsBetween(Over.unboundedPreceding, -1)
+    begin = F.greatest("start", F.max("end").over(earlier))  # greatest passes over the null of the first
+    more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
+    totals = intervals.select(*keys, more).groupBy(*keys).agg(F.sum("more").alias("ms"))
+    return totals.where(F.col("ms") > 0)
+
+
+def count_duplicate_recorders(distinct: DataFrame, window: Window) -> DataFrame:
+    """Return how many edges are two processes at once, by the events of their lives in the window: one row, `twins`."""
+    within = distinct.where((F.col("at") >= window.start) & (F.col("at") < window.end))
+    lives = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
+    earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
+    reached = lives.withColumn("reached", F.max("last").over(earlier))  # null for the first one
+    both = reached.where(F.least("reached", "last") - F.col("first") > DUPLICATE_OVERLAP_MS).where(
+        F.col("reached").isNotNull()
+    )
+    return both.agg(F.count_distinct("edge").alias("twins"))
+
+
+def _session_ends(events: DataFrame, window: Window) -> DataFrame:
+    """Until when sessions without an end of their own last, by life: boot, until_at, killed."""
+    signs = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("sign"))
+    latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("sign"), F.desc("boot"))) == 1
+    alive = F.col("latest") & (F.col("sign") >= window.end - SILENCE_MS)
+    return signs.withColumn("latest", latest).select(
+        "boot", F.when(alive, window.end).otherwise(F.col("sign")).alias("until_at"), (~alive).alias("killed")
+    )

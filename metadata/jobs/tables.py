@@ -1,39 +1,111 @@
-"""Reads the tables of a warehouse, through the logs of their sinks."""
+"""Rows and schemas of the pipeline's tables (docs/traffic.md section 2): parse lines into them, and read them back.
 
+Lines are parsed in Python, in Spark's tasks.
+"""
+
+import time
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
-from metadata.jobs import rows
-from metadata.jobs.logs import data_files, is_moved
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from diem.protocol.traffic import BadEvent, TrafficEvent, Type
+from metadata.jobs.sink_log import data_files, is_relocated
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from metadata.statistics.parsing import parse_event, sequence_number
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+_UPDATES: Final = "array<struct<endpoint: string, taken: bigint, delivered: bigint>>"
+_REQUESTS: Final = "array<struct<key: string, plan: string, endpoint: string, answered: bigint, refused: bigint>>"
+PARSED_SCHEMA: Final = (
+    "id string, type string, edge string, boot string, number bigint, time bigint, client string, connection string, "
+    f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
+    "unknown array<string>, sharers bigint, reason string"
+)
+"""What :func:`parse_row` returns of a line, times in Unix ms: with a reason, and then nothing else, or as an event."""
+EVENT_COLUMNS: Final = (
+    *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
+    *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
+)
+QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
+FILE_SCHEMA: Final = (
+    "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
+    "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
+    f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
+    "raw string, reason string, source string"
+)
+"""Of a file: columns of the other table are null."""
+SCHEMA: Final = f"{FILE_SCHEMA}, table string, day date"
+"""Of the files with what is in their paths."""
+MAX_RAW_CHARS: Final = 4096
+"""Characters of a line that are kept in the quarantine."""
+_FIELDS: Final = 16
+_COLUMNS: Final = tuple(
+    part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
+)
+FILE_COLUMNS: Final = _COLUMNS[:-2]
 
 
-def events(spark: "SparkSession", warehouse: Warehouse) -> "DataFrame":
+def parse_rows(lines: DataFrame) -> DataFrame:
+    """Return the row of each line (`value`, `arrived`, `source`), in the columns of :data:`SCHEMA`."""
+    # Row by row: what goes through Arrow would need pandas installed.
+    parse = F.udf(parse_row, PARSED_SCHEMA)
+    found = lines.select("value", "arrived", "source", parse("value").alias("row")).select("*", "row.*")
+    is_event = F.col("reason").isNull()
+    line = F.make_valid_utf8(F.col("value").cast("string"))
+    times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
+    return found.withColumns(
+        times
+        | {
+            "raw": F.when(~is_event, F.substring(line, 1, MAX_RAW_CHARS)),
+            "source": F.when(~is_event, F.col("source")),
+            "table": F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
+            "day": F.to_date(F.when(is_event, times["time"]).otherwise(F.col("arrived"))),
+        }
+    ).select(*_COLUMNS)
+
+
+def parse_row(line: bytes | None) -> tuple[Any, ...]:
+    """Return a line as :data:`PARSED_SCHEMA` has it."""
+    try:
+        event = parse_event(bytes(line or b""), time.time_ns() // 1_000_000)
+    except BadEvent as error:
+        return (*(None,) * (_FIELDS - 1), str(error))
+    common = (event.id, event.type.value, event.edge, event.boot, sequence_number(event.id), event.time)
+    return (*common, *_fields_by_type(event), None)
+
+
+def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
+    """From `client` to `sharers`."""
+    if event.type is Type.COUNTS:
+        updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
+        return None, None, None, event.since, event.until, updates, None, None, None
+    if event.type is Type.ACCESS:
+        return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests], None, None
+    unknown, sharers = list(event.unknown) or None, event.sharers
+    return event.client, event.connection, list(event.endpoints) or None, None, None, None, None, unknown, sharers
+
+
+def events(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """Return the table `events` of all sources, with repeats; filter by `day` to read less."""
-    return _table(spark, warehouse, EVENTS).select(*rows.EVENT_COLUMNS)
+    return _table(spark, warehouse, EVENTS).select(*EVENT_COLUMNS)
 
 
-def quarantine(spark: "SparkSession", warehouse: Warehouse) -> "DataFrame":
+def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """Return the table `quarantine` of all sources."""
-    return _table(spark, warehouse, QUARANTINE).select(*rows.QUARANTINE_COLUMNS)
+    return _table(spark, warehouse, QUARANTINE).select(*QUARANTINE_COLUMNS)
 
 
-def _table(spark: "SparkSession", warehouse: Warehouse, table: str) -> "DataFrame":
-    from pyspark.sql import DataFrame  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    found = [_rows(spark, warehouse.sink(source)) for source in warehouse.sources()]
-    empty = spark.createDataFrame([], rows.SCHEMA)
+def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
+    found = [_read_sink(spark, warehouse.sink(source)) for source in warehouse.sources()]
+    empty = spark.createDataFrame([], SCHEMA)
     return reduce(DataFrame.unionByName, found, empty).where(F.col("table") == table)
 
 
-def _rows(spark: "SparkSession", sink: Path) -> "DataFrame":
-    reader = spark.read.schema(rows.SCHEMA)
-    if is_moved(sink):
+def _read_sink(spark: SparkSession, sink: Path) -> DataFrame:
+    reader = spark.read.schema(SCHEMA)
+    if is_relocated(sink):
         files = map(str, data_files(sink))
         return reader.option("basePath", str(sink)).parquet(*files)
     # Given the folder itself, Spark reads what the log in it names and nothing else.

@@ -1,17 +1,26 @@
-"""Layout of the pipeline's tables (docs/traffic.md section 2), and the lock of their writer."""
+"""The pipeline's warehouse on disk (docs/traffic.md section 2): layout, writer lock, and what is in it; needs no Spark.
+
+Row counts and usage reports need PyArrow.
+"""
 
 import fcntl
-from collections.abc import Iterator
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from diem.errors import DiemError
-from metadata.jobs.logs import SINK_LOG
+from diem.process.faults import ConfigurationError
+from metadata.jobs.sink_log import SINK_LOG, data_files
+from metadata.statistics.model import UsageRow
+from metadata.statistics.parsing import reason_kind
 
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
+WINDOW_FILE: Final = "window.json"
 
 
 @dataclass(eq=False)
@@ -22,6 +31,26 @@ class SourceInUse(DiemError):
     retriable = True
 
     source: str
+
+
+@dataclass(eq=False)
+class NoTraffic(DiemError):
+    """There are no events to compute statistics of."""
+
+    template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
+    retriable = True
+
+    warehouse: Path
+
+
+@dataclass(eq=False)
+class BadStatistics(ConfigurationError):
+    """A folder of statistics is not complete."""
+
+    template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them anew"
+
+    folder: Path
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +82,7 @@ class Warehouse:
         return sorted(log.parent.name for log in self.root.glob(f"*/{SINK_LOG}"))
 
     @contextmanager
-    def reading(self, source: str) -> Iterator[None]:
+    def lock(self, source: str) -> Iterator[None]:
         """Hold a source against other pipelines; the system gives it free when this process ends in any way.
 
         Raises:
@@ -66,3 +95,106 @@ class Warehouse:
             except BlockingIOError:
                 raise SourceInUse(source) from None
             yield
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source."""
+
+    name: str
+    where: str
+    batch: int | None
+    """The last one; None when only Spark's logs know of it."""
+    at: str | None
+    """When that was begun."""
+    lines: int | None
+    """In that batch."""
+    seconds: float | None
+    """That it took."""
+    files: int
+    """Of both tables."""
+    size: int
+    """Bytes of them."""
+    events: int | None
+    """Rows; None without PyArrow."""
+    quarantine: Mapping[str, int] | None
+    """Rows by kind of reason; None without PyArrow."""
+
+
+def status(warehouse: Warehouse, name: str) -> SourceStatus:
+    """Return the status of a source of a warehouse."""
+    noted = _read_progress(warehouse.progress(name))
+    sink = warehouse.sink(name)
+    files = _existing(data_files(sink))
+    return SourceStatus(
+        name,
+        str(noted.get("where", "-")),
+        noted.get("number"),
+        noted.get("at"),
+        noted.get("lines"),
+        noted.get("seconds"),
+        len(files),
+        sum(file.stat().st_size for file in files),
+        _row_count(_existing(data_files(sink, EVENTS))),
+        _count_reasons(_existing(data_files(sink, QUARANTINE))),
+    )
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    # Whoever removes some by hand is to see what is left.
+    return [file for file in files if file.exists()]
+
+
+def _read_progress(file: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _row_count(files: list[Path]) -> int | None:
+    try:
+        from pyarrow import parquet  # noqa: PLC0415  # an extra
+    except ImportError:
+        return None
+    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+
+
+def _count_reasons(files: list[Path]) -> Mapping[str, int] | None:
+    try:
+        from pyarrow import parquet  # noqa: PLC0415  # an extra
+    except ImportError:
+        return None
+    found = Counter[str]()
+    for file in files:
+        reasons = parquet.ParquetFile(file).read(columns=["reason"])["reason"].to_pylist()
+        found.update(map(reason_kind, reasons))
+    return dict(sorted(found.items()))
+
+
+def all_statistics(warehouse: Warehouse) -> list[Path]:
+    """Return the folders of all statistics, by the end of their window; needs no Spark."""
+    found = [file.parent for file in warehouse.statistics.glob(f"[!.]*/{WINDOW_FILE}")]
+    return sorted(found, key=lambda folder: (read_window(folder)["to"], folder.name))
+
+
+def read_window(folder: Path) -> dict[str, str | int]:
+    """Return the content of `window.json`; needs no Spark.
+
+    Raises:
+        BadStatistics: there is none, or it is not whole.
+    """
+    try:
+        read: dict[str, str | int] = json.loads((folder / WINDOW_FILE).read_text(encoding="utf-8"))
+        read["to"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise BadStatistics(folder, f"{WINDOW_FILE}: {error}") from error
+    return read
+
+
+def read_report(file: Path) -> list[UsageRow]:
+    """Return the rows of a report. Needs PyArrow, but no Spark."""
+    from pyarrow import parquet  # noqa: PLC0415  # an extra
+
+    return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]

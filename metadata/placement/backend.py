@@ -30,16 +30,16 @@ class Backend(Protocol):
         """Sum of :func:`fanout.fan_out`."""
 
     def needed(self, load: Floats, most: float) -> Ints:
-        """Sum of :func:`fanout.needed`."""
+        """Sum of :func:`fanout.required_parts`."""
 
     def lonely(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.lonely`."""
+        """Sum of :func:`fanout.removal_savings`."""
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """Sum of :func:`fanout.affinity`. The caller does not write to it."""
 
     def begin_level(self, group: Parts) -> None:
-        """Make :func:`fanout.regrouped` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
+        """Make :func:`fanout.regroup` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """Sum of :func:`fanout.gains` over the blocks of this level."""
@@ -48,13 +48,13 @@ class Backend(Protocol):
         """No more levels for now: free what they took."""
 
     def pairs(self, longest: int) -> int:
-        """Sum of :func:`graph.pairs`."""
+        """Sum of :func:`blocks.count_pairs`."""
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-        """Sum of :func:`graph.cosubscription`, with sorted indices."""
+        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
 
     def contracted(self, label: Parts, count: int) -> Block:
-        """The blocks of :func:`graph.contracted`, through :func:`blocks.merged`."""
+        """The blocks of :func:`blocks.contract`, through :func:`blocks.merge_equal_sets`."""
 
 
 class NumpyBackend:

@@ -36,7 +36,7 @@ def sum_by_cell(cells: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -
 
 
 def weight_shift(total: int) -> int:
-    """By how many bits weights are shifted right so that their sum is at most :data:`MOST_WEIGHT` (about)."""
+    """By how many bits weights are shifted right so that their sum is at most :data:`MAX_WEIGHT` (about)."""
     return max(0, (total // MAX_WEIGHT).bit_length())
 
 
@@ -66,7 +66,7 @@ def index_sets(block: Block, count: int) -> tuple[Ints, Ints]:
 
 
 def select_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Block:
-    """The sets that have one of the ``pins``; ``starts`` and ``rows`` are of :func:`sets_of`."""
+    """The sets that have one of the ``pins``; ``starts`` and ``rows`` are of :func:`index_sets`."""
     chosen = np.zeros(block.sizes.size, np.bool_)
     chosen[rows[expand_ranges(starts[pins], starts[pins + 1] - starts[pins])]] = True
     return select_sets(block, np.flatnonzero(chosen))
@@ -168,7 +168,7 @@ def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> spar
 def contract(block: Block, label: Parts, count: int) -> Block:
     """The sets of clusters: ``label`` is the cluster (below ``count``) of each endpoint, or negative.
 
-    A cluster is in a set once; sets of fewer than two are left out, equal ones are merged (:func:`merged`).
+    A cluster is in a set once; sets of fewer than two are left out, equal ones are merged (:func:`merge_equal_sets`).
     """
     placed = label[block.pins]
     inside = placed >= 0

@@ -91,7 +91,7 @@ def regroup(block: Block, group: Parts) -> Block:
 def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
     """Gain of moving every endpoint to the other side of its group: float64[E] (SHP, VLDB'17, equation 3, p = 1/2).
 
-    ``level`` is a block of :func:`regrouped`, ``side`` 0 or 1 for each endpoint.
+    ``level`` is a block of :func:`regroup`, ``side`` 0 or 1 for each endpoint.
     """
     if not level.sizes.size:
         return np.zeros(side.size)

@@ -37,7 +37,7 @@ def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
     """The hot set for a ``placement``: greedy by saved connections per update, as long as an endpoint pays.
 
     An endpoint pays when kappa D_e > a lambda_e (S - 1): D_e connections would not be needed without it
-    (:func:`fanout.lonely`), and S - 1 servers more consume it, S the largest planned number. Those that are hot in
+    (:func:`fanout.removal_savings`), and S - 1 servers more consume it, S the largest planned number. Those that are hot in
     ``placement`` stay so; all together add at most the budget of the options, and those that are new have at most
     ``most`` of ``effort``.
     """

@@ -107,7 +107,7 @@ def perturb(
 ) -> Parts:
     """The best of some local searches, each from where the last one ended, with more room for a while.
 
-    At its end a search is stuck against full servers: with more room (:data:`KICKS`) it goes on, and what is too much
+    At its end a search is stuck against full servers: with more room (:data:`PERTURBATIONS`) it goes on, and what is too much
     then moves back at the least loss.
     """
     best = part = refine(backend, load, part, views, movement=movement)

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 
 from deploy.kafka import java
 from metadata.costs import Costs
-from metadata.jobs.planning import block_files, on_spark
-from metadata.jobs.session import SparkOptions, spark_opened
-from metadata.jobs.sets import held, store_subscriptions
+from metadata.jobs.block_files import endpoint_weights, store_subscriptions
+from metadata.jobs.planning import bind_instance, block_files
+from metadata.jobs.spark_session import SparkOptions, open_spark
 from metadata.placement.blocks import Block
 from metadata.placement.instance import Instance
 from metadata.placement.options import PlanOptions
@@ -124,7 +124,7 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
     rates = pq.read_table(folder / "rates.parquet")
     options = PlanOptions(servers=(leaves,), partitions=leaves, hot_budget=0.0)
     spark_options = SparkOptions(folder / "scratch", memory=MEMORY, cores=CORES, java=java.find())
-    with spark_opened(spark_options) as spark:
+    with open_spark(spark_options) as spark:
         step("Spark started")
         pins = spark.read.parquet(str(folder / "pins"))
         with block_files(spark, CORES) as files:
@@ -132,8 +132,8 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
             step("sets made")
             names, rate = rates.column("endpoint").to_pylist(), rates.column("rate").to_numpy()
             none = Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
-            found = Instance.of(names, rate, held(files, rates.num_rows).astype(float), none)
-            instance, backend = on_spark(found, files)
+            found = Instance.of(names, rate, endpoint_weights(files, rates.num_rows).astype(float), none)
+            instance, backend = bind_instance(found, files)
             outcome = plan(instance, options, COSTS, None, backend)
             step("planned")
     return {**outcome.report, "steps_s": steps}

@@ -9,7 +9,7 @@ from deploy.jars import JarsUnavailable
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
-from metadata.jobs.session import NoSpark, SparkOptions, spark_opened
+from metadata.jobs.spark_session import NoSpark, SparkOptions, open_spark
 from tests.support.required import unavailable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         options = SparkOptions(
             tmp_path_factory.mktemp("spark"), memory="768m", jars=JARS.prepare(), java=java.find(), shuffle_partitions=2
         )
-        with spark_opened(options) as session:
+        with open_spark(options) as session:
             yield session
     except (NoJava, NoSpark, JarsUnavailable) as error:
         unavailable("Spark", error)

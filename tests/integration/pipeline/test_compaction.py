@@ -14,7 +14,7 @@ from metadata.jobs import compaction, tables
 from metadata.jobs import ingest as module
 from metadata.jobs.compaction import compact
 from metadata.jobs.ingest import CommittedBatch, ingest
-from metadata.jobs.logs import data_files, last_compact
+from metadata.jobs.sink_log import data_files, last_compact
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import EVENTS, Warehouse
 from tests.support.traffic import generated, write
@@ -54,7 +54,7 @@ class Read:
 @pytest.fixture(autouse=True)
 def hasty(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Spark compacts its log every third batch, and three files are many."""
-    monkeypatch.setattr(compaction, "LEAST", 3)
+    monkeypatch.setattr(compaction, "MIN_FILES", 3)
     interval = "spark.sql.streaming.fileSink.log.compactInterval"
     spark.conf.set(interval, 3)
     yield
@@ -97,7 +97,7 @@ def test_files_of_past_days_become_one_and_nothing_else_changes(
 
 
 @pytest.mark.usefixtures("no_earlier_compaction")
-@pytest.mark.parametrize("dies_in", ["_merged", "_exchange", "_sync"])
+@pytest.mark.parametrize("dies_in", ["_merge_files", "_replace_log", "_sync"])
 def test_a_compaction_that_was_cut_short_has_changed_nothing(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_compaction_that_was_cut_short_has_changed_nothing(
     def cut(*arguments: object) -> object:
         nonlocal calls
         calls += 1
-        if calls > 1 or dies_in == "_exchange":
+        if calls > 1 or dies_in == "_replace_log":
             raise KeyboardInterrupt
         return whole(*arguments)
 

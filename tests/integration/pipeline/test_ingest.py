@@ -8,11 +8,10 @@ import pytest
 
 from metadata.jobs import tables
 from metadata.jobs.ingest import CommittedBatch, ingest
-from metadata.jobs.logs import committed, data_files, read_files
+from metadata.jobs.sink_log import data_files, last_committed, read_files
 from metadata.jobs.sources import FileSource
-from metadata.jobs.status import status
-from metadata.jobs.warehouse import EVENTS, QUARANTINE, SourceInUse, Warehouse
-from metadata.jobs.windows import last_window
+from metadata.jobs.statistics import last_window
+from metadata.jobs.warehouse import EVENTS, QUARANTINE, SourceInUse, Warehouse, status
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
     assert sum(pq.read_metadata(file).num_rows for file in data_files(sink, QUARANTINE)) == len(BAD)
     shown = status(warehouse, source.name)
     assert (shown.where, shown.events, shown.files) == (str(source.folder), len(events), len(data_files(sink)))
-    assert (shown.batch, shown.lines) == (committed(warehouse.checkpoint(source.name)), sum(map(len, parts[3:])))
+    assert (shown.batch, shown.lines) == (last_committed(warehouse.checkpoint(source.name)), sum(map(len, parts[3:])))
     assert shown.quarantine is not None
     assert (sum(shown.quarantine.values()), shown.quarantine["not JSON"]) == (len(BAD), 3)
     assert last_window(spark, warehouse, 1000).end == max(event.time for event in events) + 1
@@ -73,7 +72,7 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
 
 def test_source_is_read_by_one_pipeline_at_a_time(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in")
-    with warehouse.reading(source.name), pytest.raises(SourceInUse):
+    with warehouse.lock(source.name), pytest.raises(SourceInUse):
         ingest(spark, source, warehouse)
 
 

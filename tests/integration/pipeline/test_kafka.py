@@ -11,10 +11,10 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
 from metadata.jobs import tables
-from metadata.jobs.behind import SourceLag
 from metadata.jobs.ingest import ingest
-from metadata.jobs.logs import read_offsets
-from metadata.jobs.topic import NoTrafficTopic, kafka_source, unread_records
+from metadata.jobs.sink_log import read_offsets
+from metadata.jobs.sources import SourceLag
+from metadata.jobs.traffic_topic import NoTrafficTopic, kafka_source, unread_records
 from metadata.jobs.warehouse import Warehouse
 from tests.support.traffic import generated
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from diem.protocol.traffic import Type
-from metadata.jobs.logs import committed, data_files
+from metadata.jobs.sink_log import data_files, last_committed
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from tests.support.patience import PATIENCE_S
@@ -40,7 +40,7 @@ class Pipeline:
             deadline = time.monotonic() + WITHIN_S
             while process.poll() is None and kill_after is not None:
                 assert time.monotonic() < deadline
-                last = committed(self.warehouse.checkpoint(self.name))
+                last = last_committed(self.warehouse.checkpoint(self.name))
                 if (-1 if last is None else last) >= kill_after and self.uncounted() and self._kill(process.pid):
                     break
                 time.sleep(0.01)
@@ -78,7 +78,7 @@ def test_each_event_counts_once_after_the_jvm_was_killed_in_mid_batch_twice(tmp_
         assert (code, "Spark's JVM died: run it again" in said, "Traceback" in said) == (1, True, False), said
         assert pipeline.uncounted()
     code, said = pipeline.run()
-    assert (code, committed(pipeline.warehouse.checkpoint(pipeline.name))) == (0, 2), said
+    assert (code, last_committed(pipeline.warehouse.checkpoint(pipeline.name))) == (0, 2), said
 
     assert pipeline.uncounted()
     sink = pipeline.warehouse.sink(pipeline.name)

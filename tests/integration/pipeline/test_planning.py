@@ -13,11 +13,9 @@ import pytest
 from diem.protocol.traffic import encode
 from metadata.costs import Costs
 from metadata.jobs import planning
-from metadata.jobs.blockfiles import BlockFiles
-from metadata.jobs.planning import block_files, is_large, on_spark, plan_in
-from metadata.jobs.sets import held, store_sets, store_subscriptions
-from metadata.jobs.statistics import CachedFrames, statistics
-from metadata.jobs.windows import write
+from metadata.jobs.block_files import BlockFiles, endpoint_weights, store_sets, store_subscriptions
+from metadata.jobs.planning import bind_instance, block_files, is_large, plan_in_session
+from metadata.jobs.statistics import CachedFrames, statistics, write
 from metadata.placement.backend import Backend, NumpyBackend
 from metadata.placement.instance import Instance, from_events, read_endpoints
 from metadata.placement.options import PlanOptions
@@ -88,7 +86,7 @@ def results(backend: Backend) -> list[bytes]:
 def test_spark_and_numpy_agree_to_the_last_bit(spark: "SparkSession", made: Instance, count: int) -> None:
     expected = results(NumpyBackend(made.blocks(3), ENDPOINTS))
     with opened(spark, made, count) as files:
-        instance, backend = on_spark(made, files)
+        instance, backend = bind_instance(made, files)
         assert (instance.shift, instance.weight.sum()) == (made.shift, made.weight.sum())
         assert results(backend) == expected
 
@@ -102,7 +100,7 @@ def test_sets_of_single_subscriptions_are_those_of_their_clients(spark: "SparkSe
     with block_files(spark, 2) as files:
         frame = spark.createDataFrame(rows, "client string, endpoint int, weight long")
         store_subscriptions(frame, files, ENDPOINTS)
-        assert held(files, ENDPOINTS).tolist() == subscribers
+        assert endpoint_weights(files, ENDPOINTS).tolist() == subscribers
         stored = [tuple(each) for arrays in files.map(list, "sets") for each in _sets(*arrays)]
     once = [(tuple(pins), weight * (2 if number < 50 else 1)) for number, (pins, weight) in enumerate(light)]
     assert sorted(stored) == sorted(once)
@@ -117,7 +115,7 @@ def test_no_sets_are_no_obstacle(spark: "SparkSession", made: Instance) -> None:
     part = np.zeros(ENDPOINTS, np.int32)
     with block_files(spark, 2) as files:
         store_sets(spark.createDataFrame([], "endpoints array<int>, weight long"), files, ENDPOINTS)
-        instance, backend = on_spark(made, files)
+        instance, backend = bind_instance(made, files)
         assert instance.weight.sum() == 0
         assert backend.fan_out(part, 1).tolist() == [0, 0]
         assert backend.contracted(part, 1).sizes.size == 0
@@ -133,7 +131,7 @@ def test_statistics_planned_on_spark_are_as_events_planned_without(
     options = PlanOptions(servers=(2,), least_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
     expected = plan(from_events((encode(event) for event, _ in arrivals), window), options, COSTS)
 
-    found = plan_in(spark, folder, options, COSTS, None, blocks=2)
+    found = plan_in_session(spark, folder, options, COSTS, None, blocks=2)
 
     assert found.placement.tobytes() == expected.placement.tobytes()
     assert (found.partitions, found.pays, found.why) == (expected.partitions, expected.pays, expected.why)

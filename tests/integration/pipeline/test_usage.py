@@ -11,8 +11,8 @@ from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.jobs import tables
 from metadata.jobs.ingest import ingest
 from metadata.jobs.sources import FileSource
-from metadata.jobs.usage import read_report, report
-from metadata.jobs.warehouse import Warehouse
+from metadata.jobs.usage_report import report
+from metadata.jobs.warehouse import Warehouse, read_report
 from metadata.statistics.reference import usage
 from tests.support.traffic import BEGIN, generated, write
 

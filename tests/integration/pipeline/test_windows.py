@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from metadata.jobs import rows
-from metadata.jobs.statistics import CachedFrames, statistics
-from metadata.jobs.warehouse import Warehouse
-from metadata.jobs.windows import all_statistics, read_window, write
+from metadata.jobs import tables
+from metadata.jobs.statistics import CachedFrames, statistics, write
+from metadata.jobs.warehouse import Warehouse, all_statistics, read_window
 from metadata.statistics import reference
 from metadata.statistics.model import window_json
 from metadata.statistics.parsing import sequence_number
@@ -49,7 +48,7 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
         more = (list(event.unknown) or None, event.sharers if event.sharers > 1 else None)
         rest = (updates, requests, *more, None, None, None, "events", moment(event.time).date())
         made.append((*common, *who, *times, *rest))
-    return spark.createDataFrame(made, rows.SCHEMA)
+    return spark.createDataFrame(made, tables.SCHEMA)
 
 
 def accesses(sequence_number: int) -> list[TrafficEvent]:

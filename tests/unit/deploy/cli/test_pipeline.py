@@ -21,8 +21,7 @@ from deploy.kafka.java import NoJava
 from deploy.spark.pipeline import ReadOptions
 from diem.process import lifecycle
 from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import Warehouse
-from metadata.jobs.windows import NoTraffic
+from metadata.jobs.warehouse import NoTraffic, Warehouse
 from metadata.statistics.model import UsageRow
 from tests.support.traffic import BEGIN, Life, write
 

@@ -20,7 +20,7 @@ from deploy.planning.traffic_input import (
     remove_old,
 )
 from deploy.terminal import Terminal
-from metadata.jobs.windows import BadStatistics
+from metadata.jobs.warehouse import BadStatistics
 from metadata.statistics.constants import DAY_MS
 from metadata.statistics.window import Window
 from tests.support.traffic import write

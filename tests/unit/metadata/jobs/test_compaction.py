@@ -13,8 +13,10 @@ from urllib.parse import unquote
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from metadata.jobs import compaction
-from metadata.jobs.compaction import KEPT_S, LEAST, compact, remove_unnamed
+from metadata.jobs.compaction import KEPT_S, MIN_FILES, compact, remove_unreferenced
 
 
 def data(sink: Path, name: str, age: float) -> Path:
@@ -35,7 +37,7 @@ def test_only_what_no_log_names_for_a_day_is_removed(tmp_path: Path) -> None:
     sink = tmp_path / "files-0"
     named, old, new = (data(sink, n, age) for n, age in (("a", 9 * KEPT_S), ("b", KEPT_S + 60), ("c", KEPT_S - 60)))
     logged(sink, named)
-    remove_unnamed(sink)
+    remove_unreferenced(sink)
     assert [file.exists() for file in (named, old, new)] == [True, False, True]
 
 
@@ -44,7 +46,7 @@ def test_nothing_that_counts_is_removed_of_a_folder_that_was_moved_or_renamed(tm
     sink = tmp_path / "files-0"
     file = data(sink, "a", 9 * KEPT_S)
     logged(sink, tmp_path / before / file.relative_to(sink))
-    remove_unnamed(sink)
+    remove_unreferenced(sink)
     assert file.exists()
 
 
@@ -57,7 +59,7 @@ def small(sink: Path, *days: str) -> dict[str, list[Path]]:
     for day in days:
         folder = sink / "table=events" / f"day={day}"
         folder.mkdir(parents=True)
-        found[day] = [folder / f"part-{number}.parquet" for number in range(LEAST)]
+        found[day] = [folder / f"part-{number}.parquet" for number in range(MIN_FILES)]
         for file in found[day]:
             file.touch()
             os.utime(file, (time.time() - 3 * KEPT_S,) * 2)
@@ -81,7 +83,7 @@ def merged(_spark: Any, _sink: Path, folder: Path, lines: list[str]) -> str:
 def test_a_day_that_cannot_be_read_does_not_keep_the_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_merged", merged)
+    monkeypatch.setattr(compaction, "_merge_files", merged)
     sink = tmp_path / "files-0"
     files = small(sink, "2026-01-01", "2026-01-02", "2026-01-03")
     files["2026-01-02"][3].unlink()
@@ -93,23 +95,23 @@ def test_a_day_that_cannot_be_read_does_not_keep_the_others_from_it(
         "day=2026-01-01",
         "day=2026-01-03",
     ]
-    assert [day for day, _ in names].count("day=2026-01-02") == LEAST
+    assert [day for day, _ in names].count("day=2026-01-02") == MIN_FILES
 
 
 def test_who_reads_the_old_files_keeps_them_for_a_day_wherever_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_merged", merged)
+    monkeypatch.setattr(compaction, "_merge_files", merged)
     sink = tmp_path / "files-0"
     files = small(sink, "2026-01-01")["2026-01-01"]
-    exchange = compaction._exchange
+    exchange = compaction._replace_log
 
     def ends(*given: Any) -> None:
         exchange(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(compaction, "_exchange", ends)
+        patched.setattr(compaction, "_replace_log", ends)
         compact(None, sink, TODAY)  # type: ignore[arg-type]
     compact(None, sink, TODAY)  # type: ignore[arg-type]
     assert all(file.exists() for file in files)

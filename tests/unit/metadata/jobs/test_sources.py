@@ -1,10 +1,11 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from diem.kafka.config import KafkaOptions
 from diem.process.faults import ConfigurationError
-from metadata.jobs.sources import FileSource, KafkaSource, client_options
+from metadata.jobs.sources import FileSource, KafkaSource, client_options, unread_files
 
 
 def test_without_security_only_the_servers_are_said() -> None:
@@ -53,3 +54,17 @@ def test_another_topic_or_folder_is_another_source() -> None:
     assert KafkaSource(options, "cluster/one").name != KafkaSource(options, "cluster/two").name
     assert KafkaSource(options, "c").topic == "diem.traffic"
     assert FileSource(Path("/a")).name != FileSource(Path("/b")).name
+
+
+def test_files_that_are_being_written_are_not_unread(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in ("read.jsonl", "new.jsonl", ".websocket-1-0a-1.jsonl", "other.txt"):
+        (folder / name).touch()
+    (checkpoint / "sources" / "0").mkdir(parents=True)
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "0").touch()
+    entry = json.dumps({"path": (folder / "read.jsonl").as_uri(), "batchId": 0})
+    (checkpoint / "sources" / "0" / "0").write_text(f"v1\n{entry}")
+    assert unread_files(folder, checkpoint).unread == 1
+    assert unread_files(tmp_path / "nowhere", tmp_path).unread == 0

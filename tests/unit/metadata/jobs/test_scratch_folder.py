@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from metadata.jobs.scratch import scratch_folder
+from metadata.jobs.spark_session import scratch_folder
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,9 @@ from diem.kafka.client import connected
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from metadata.jobs.behind import SourceLag
-from metadata.jobs.sources import KafkaSource
+from metadata.jobs.sources import KafkaSource, SourceLag
 
-_WITHIN_S: Final = 15.0
+_TIMEOUT_S: Final = 15.0
 
 
 @dataclass(eq=False)
@@ -60,7 +59,7 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> S
     """
     consumer = AIOKafkaConsumer(**options.client_arguments())
     try:
-        async with asyncio.timeout(_WITHIN_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             await consumer.start()
             async with connected(options) as client:
                 cluster = await describe(client, options.names.traffic)

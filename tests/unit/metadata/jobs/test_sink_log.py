@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metadata.jobs.ingest import remove_read
-from metadata.jobs.logs import committed, data_files, is_moved, read_files, read_offsets
+from metadata.jobs.sink_log import data_files, is_relocated, last_committed, read_files, read_offsets, remove_ingested
 
 
 def entry(path: str, **more: object) -> str:
@@ -38,9 +37,9 @@ def test_files_that_count_are_those_of_the_log_from_its_last_compact_batch_on(tm
 def test_files_of_a_folder_that_was_moved_are_where_it_is_now(tmp_path: Path) -> None:
     sink = tmp_path / "files-0"
     batch(sink / "_spark_metadata", "0", entry(f"{sink}/table=events/b"))
-    assert not is_moved(sink)
+    assert not is_relocated(sink)
     batch(sink / "_spark_metadata", "1", entry("/before/files-0/table=events/a"))
-    assert is_moved(sink)
+    assert is_relocated(sink)
     assert data_files(sink) == [sink / "table=events" / "a", sink / "table=events" / "b"]
 
 
@@ -57,10 +56,10 @@ def test_log_of_another_version_is_not_guessed_at(tmp_path: Path) -> None:
 
 def test_file_is_read_when_its_batch_is_committed(tmp_path: Path) -> None:
     batch(tmp_path / "sources" / "0", "0", entry("/in/a", batchId=0))
-    assert (committed(tmp_path), read_files(tmp_path)) == (None, [])
+    assert (last_committed(tmp_path), read_files(tmp_path)) == (None, [])
     batch(tmp_path / "commits", "0", "{}")
     batch(tmp_path / "sources" / "0", "1", entry("/in/b", batchId=1))
-    assert (committed(tmp_path), read_files(tmp_path)) == (0, [Path("/in/a")])
+    assert (last_committed(tmp_path), read_files(tmp_path)) == (0, [Path("/in/a")])
 
 
 def test_file_that_came_later_in_the_place_of_one_that_was_read_is_not_read(tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_file_that_came_later_in_the_place_of_one_that_was_read_is_not_read(tmp_
     assert read_files(tmp_path) == [file]
     os.utime(file, ns=((read_ms + 1) * 1_000_000,) * 2)
     assert read_files(tmp_path) == []
-    remove_read(tmp_path)
+    remove_ingested(tmp_path)
     assert file.exists()
 
 

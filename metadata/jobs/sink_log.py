@@ -22,13 +22,13 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
         sink: the folder of a source in the warehouse.
         table: only those of this one.
     """
-    paths = [moved_along(path, sink) for path in _counted(sink)]
+    paths = [relocate(path, sink) for path in _committed_files(sink)]
     return sorted(path for path in paths if table is None or f"table={table}" in path.parts)
 
 
-def is_moved(sink: Path) -> bool:
+def is_relocated(sink: Path) -> bool:
     """Whether the folder of a sink was another one once: Spark, given the folder, would look for its files there."""
-    return any(path != moved_along(path, sink) for path in _counted(sink))
+    return any(path != relocate(path, sink) for path in _committed_files(sink))
 
 
 def read_files(checkpoint: Path) -> list[Path]:
@@ -36,26 +36,32 @@ def read_files(checkpoint: Path) -> list[Path]:
 
     Without those in whose place there is a later one now: Spark does not read it, and nobody may take it for read.
     """
-    last = committed(checkpoint)
+    last = last_committed(checkpoint)
     entries = _entries(checkpoint / "sources" / "0")
     return [
         path
         for entry in entries
         if last is not None and entry["batchId"] <= last
-        if not _is_later(path := local_path(entry["path"]), entry.get("timestamp"))
+        if not _is_replaced(path := local_path(entry["path"]), entry.get("timestamp"))
     ]
+
+
+def remove_ingested(checkpoint: Path) -> None:
+    """Remove the files that are read and whose events are committed."""
+    for file in read_files(checkpoint):
+        file.unlink(missing_ok=True)
 
 
 def read_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
     """Return where a Kafka source goes on reading, by topic and partition; empty when it has not begun."""
-    last = committed(checkpoint)
+    last = last_committed(checkpoint)
     if last is None:
         return {}
     offsets = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[2]
     return {topic: {int(p): at for p, at in parts.items()} for topic, parts in json.loads(offsets).items()}
 
 
-def committed(checkpoint: Path) -> int | None:
+def last_committed(checkpoint: Path) -> int | None:
     """Return the number of the last batch that is complete, if there is one."""
     return max(_batches(checkpoint / "commits"), default=None)
 
@@ -73,19 +79,19 @@ def local_path(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path))
 
 
-def moved_along(path: Path, sink: Path) -> Path:
+def relocate(path: Path, sink: Path) -> Path:
     """Return where a file of a sink is: the log has the folder that it was written to."""
     if path.is_relative_to(sink) or sink.name not in path.parts:
         return path
     return sink.joinpath(*path.parts[len(path.parts) - path.parts[::-1].index(sink.name) :])
 
 
-def _counted(sink: Path) -> list[Path]:
+def _committed_files(sink: Path) -> list[Path]:
     entries = _entries(sink / SINK_LOG)
     return [local_path(entry["path"]) for entry in entries if entry.get("action", "add") == "add"]
 
 
-def _is_later(path: Path, read_ms: int | None) -> bool:
+def _is_replaced(path: Path, read_ms: int | None) -> bool:
     try:
         return read_ms is not None and path.stat().st_mtime_ns // 1_000_000 > read_ms
     except OSError:

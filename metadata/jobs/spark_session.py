@@ -2,10 +2,14 @@
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def is_loss_of_jvm(error: Exception) -> bool:
+def is_jvm_loss(error: Exception) -> bool:
     """Whether the JVM is gone, or does not answer any more."""
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
 
@@ -28,7 +32,7 @@ def is_loss_of_jvm(error: Exception) -> bool:
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
 
 
-def said_by_jvm(error: Exception) -> str | None:
+def jvm_error(error: Exception) -> str | None:
     """Return what the JVM raised, in one line; None if it was not the JVM, or a fault of our own functions in tasks."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415
@@ -119,7 +123,7 @@ def spark_session(options: SparkOptions) -> "SparkSession":
     for key, value in configuration(options).items():
         builder = builder.config(key, value)
     try:
-        with _surroundings(options):
+        with _jvm_environment(options):
             return builder.getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
@@ -146,7 +150,7 @@ def configuration(options: SparkOptions) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
+def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
     """Have a session for a while, and stop it; see :func:`spark_session`.
 
     Raises:
@@ -162,9 +166,9 @@ def spark_opened(options: SparkOptions) -> "Iterator[SparkSession]":
     try:
         yield spark
     except Exception as error:
-        if is_loss_of_jvm(error):
+        if is_jvm_loss(error):
             raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
-        if (said := said_by_jvm(error)) is not None:
+        if (said := jvm_error(error)) is not None:
             raise SparkFailed(f"Spark cannot do it: {said}") from error
         raise
     finally:
@@ -178,7 +182,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
-def _surroundings(options: SparkOptions) -> Iterator[None]:
+def _jvm_environment(options: SparkOptions) -> Iterator[None]:
     """What the JVM inherits: Spark leaves a folder `artifacts` where it is started, and greets on standard error."""
     given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
     if options.java is not None:
@@ -207,3 +211,46 @@ def _standard_error_to(file: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+_PREFIX: Final = "diem-spark-"
+_LOCK: Final = "lock"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give a folder, which is removed with what is in it."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name, _lock_folder(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder as long as this process lives."""
+    new = folder / f"{_LOCK}.new"
+    with new.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Under its name it is held from the first moment on.
+        new.rename(folder / _LOCK)
+        yield
+
+
+def _remove_abandoned(temporary: Path) -> None:
+    for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
+        # Those of other users, and what another process has just removed.
+        with suppress(OSError):
+            _remove_unless_locked(lock)
+
+
+def _remove_unless_locked(lock: Path) -> None:
+    # Anybody may make such folders where all have their temporary files: neither links nor what is not ours.
+    file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        folder = lock.parent
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(file)

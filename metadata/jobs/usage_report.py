@@ -1,23 +1,23 @@
-"""Computes the usage report in Spark, as :mod:`metadata.statistics.usage` does, and puts it into the warehouse."""
+"""Compute the usage report in Spark (docs/traffic.md section 4): the same as the reference, in the warehouse."""
 
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from metadata.jobs import tables
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.model import UsageRow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FOLDER: Final = "usage"
 """Of the warehouse. It has no log of a sink, so it is not taken for a source."""
 _SORTED: Final = ("day", "key", "plan", "endpoint")
 
 
-def usage(events: "DataFrame", first: date, last: date) -> "DataFrame":
+def usage(events: DataFrame, first: date, last: date) -> DataFrame:
     """Return the report of the days from ``first`` to ``last``, both included, in any order.
 
     Args:
@@ -25,8 +25,6 @@ def usage(events: "DataFrame", first: date, last: date) -> "DataFrame":
         first: UTC.
         last: UTC.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     # An event has the time of its end, which is in the next day if it is the last one of a day.
     near = F.col("day").between(F.lit(first), F.lit(last + timedelta(days=1)))
     distinct = events.where((F.col("type") == "access") & near).dropDuplicates(["id"])
@@ -40,7 +38,7 @@ def usage(events: "DataFrame", first: date, last: date) -> "DataFrame":
     )
 
 
-def report(spark: "SparkSession", warehouse: Warehouse, first: date, last: date) -> Path:
+def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -> Path:
     """Write the report of some days as one Parquet file, and return it; what was there of these days is replaced."""
     folder = warehouse.root / FOLDER
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
@@ -51,10 +49,3 @@ def report(spark: "SparkSession", warehouse: Warehouse, first: date, last: date)
     part.replace(file)
     shutil.rmtree(new)
     return file
-
-
-def read_report(file: Path) -> list[UsageRow]:
-    """Return the rows of a report. Needs PyArrow, but no Spark."""
-    from pyarrow import parquet  # noqa: PLC0415  # an extra
-
-    return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]

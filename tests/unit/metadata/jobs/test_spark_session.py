@@ -5,20 +5,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from metadata.jobs import session
-from metadata.jobs.session import SparkFailed, SparkOptions, spark_opened
+from metadata.jobs import spark_session
+from metadata.jobs.spark_session import SparkFailed, SparkOptions, open_spark
 
 
 @pytest.fixture(autouse=True)
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
-    monkeypatch.setattr(session, "spark_session", lambda _options: SimpleNamespace(sparkContext=context, stop=int))
+    monkeypatch.setattr(
+        spark_session, "spark_session", lambda _options: SimpleNamespace(sparkContext=context, stop=int)
+    )
 
 
 def raised(error: Exception) -> Exception:
     try:
-        with spark_opened(SparkOptions(Path("/nowhere"))):
+        with open_spark(SparkOptions(Path("/nowhere"))):
             raise error
     except Exception as became:  # noqa: BLE001  # whatever it is
         return became

@@ -193,7 +193,7 @@ def block_files(spark: "SparkSession", count: int) -> Iterator[BlockFiles]:
 
 
 def bind_instance(found: Instance, files: BlockFiles) -> tuple[Instance, SparkBackend]:
-    """An instance and the backend of its sets, which are in ``files`` (:mod:`metadata.jobs.block_files`) and stay there.
+    """Return an instance and the backend of its sets, which stay in ``files``.
 
     ``found`` has the endpoints, in the order in which the sets count them; the instance has one empty set besides,
     with the weight of all.

@@ -34,11 +34,11 @@ def mandatory(problem: Problem) -> Mask:
 
 
 def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | None = None, most: float = np.inf) -> Mask:
-    """The hot set for a ``placement``: greedy by saved connections per update, as long as an endpoint pays.
+    """Return the hot set for a ``placement``: greedily by saved connections per update, as long as an endpoint pays.
 
-    An endpoint pays when kappa D_e > a lambda_e (S - 1): D_e connections would not be needed without it
-    (:func:`fanout.removal_savings`), and S - 1 servers more consume it, S the largest planned number. Those that are hot in
-    ``placement`` stay so; all together add at most the budget of the options, and those that are new have at most
+    An endpoint pays when kappa D_e > a lambda_e (S - 1): without it D_e connections are not needed
+    (:func:`fanout.removal_savings`), and S - 1 more servers consume it, S the largest planned number. Endpoints
+    that are hot in ``placement`` stay so. All together add at most the options' budget, and new ones cost at most
     ``most`` of ``effort``.
     """
     instance, costs, servers = problem.instance, problem.costs, problem.most

@@ -105,10 +105,10 @@ def perturb(
     views: Sequence[View],
     movement: Movement | None = None,
 ) -> Parts:
-    """The best of some local searches, each from where the last one ended, with more room for a while.
+    """Return the best of several local searches, each started from the previous result with looser load limits.
 
-    At its end a search is stuck against full servers: with more room (:data:`PERTURBATIONS`) it goes on, and what is too much
-    then moves back at the least loss.
+    A search ends stuck against full servers. Looser limits (:data:`PERTURBATIONS`) let it continue; excess then moves
+    back at the least loss.
     """
     best = part = refine(backend, load, part, views, movement=movement)
     least = (overload(load, best, views), objective(backend, best, views))

@@ -1,73 +1,83 @@
-"""aiokafka's consumer with a bound on every wait: opening, the ends of the logs, commits and stopping."""
+"""aiokafka's consumer with a bound on every wait: opening, the bounds of logs, polling, commits and stopping.
+
+Polling returns the fetched batches without the library's record objects, for a third of the CPU time of ``getmany``,
+which walks each partition with a Python generator and makes a named tuple of eleven fields for every record; a bridge
+needs three of them. The batches below are compiled code. Only this module and :mod:`bridge.group_member` use
+internals of aiokafka (0.14); tests/integration/kafka/test_bridge_consumer.py compares it with ``getmany``.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.consumer.fetcher import FetchError, FetchResult
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
 
-from bridge.fetched import abandon
+from bridge.partition_state import PartitionTable
+from bridge.records import Record
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 
 FETCH_BYTES: Final = 16 << 20
-"""Bytes in one answer of a broker, and in all that is fetched ahead."""
+"""Limit of one answer of a broker, and of all that is fetched ahead."""
 PARTITION_BYTES: Final = 1 << 20
-LEAST_PARTITION_BYTES: Final = 128 << 10
-"""The topic's ``max.message.bytes``: with less, each answer would hold one batch anyhow."""
+MIN_PARTITION_BYTES: Final = 128 << 10
+"""The topic's ``max.message.bytes``: with less, each answer would still hold one batch."""
 FETCH_WAIT_MS: Final = 500
-"""An idle broker answers so often, which is what tells that it is alive."""
+"""An idle broker answers this often, which shows that it is alive."""
 REQUEST_TIMEOUT_MS: Final = 4000
-"""A fetch is answered within half a second: a broker that takes so long hangs, and its partitions have new leaders."""
+"""Fetches are answered within half a second: a broker this slow hangs, and its partitions have new leaders."""
 CONSUMER: Final[dict[str, Any]] = {
-    # Where to begin is the reader's to say: an offset out of range must be an error, never a new start.
+    # The reader decides where to start: an offset out of range must be an error, never a new start.
     "enable_auto_commit": False,
     "auto_offset_reset": "none",
     "fetch_max_wait_ms": FETCH_WAIT_MS,
     "fetch_max_bytes": FETCH_BYTES,
     "request_timeout_ms": REQUEST_TIMEOUT_MS,
 }
-"""Settings of the consumer; `diem check` looks at them."""
-OPEN_WITHIN: Final = 15.0
-ASK_WITHIN: Final = 5.0
-OPENED_WITHIN: Final = 0.5
-STOP_WITHIN: Final = 3.0
-COMMIT_WITHIN: Final = 5.0
+"""Settings of the consumer; ``diem check`` verifies them."""
+OPEN_TIMEOUT_S: Final = 15.0
+BOUNDS_TIMEOUT_S: Final = 5.0
+START_GRACE_S: Final = 0.5
+STOP_TIMEOUT_S: Final = 3.0
+COMMIT_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 0.5
 
 FAULTS: Final = (KafkaError, ConsumerStoppedError, DiemError, OSError, TimeoutError)
-"""What Kafka can do to a bridge: tried again for ever. The second is that the library's own tasks have ended."""
+"""Faults that are retried forever. ConsumerStoppedError: the library's own tasks have ended."""
 
-_endings: Final[set[asyncio.Task[None]]] = set()
-"""Consumers that are being ended: a task that nobody holds may vanish."""
+_closing_tasks: Final[set[asyncio.Task[None]]] = set()
+"""Consumers being closed: an unreferenced task may be garbage collected."""
 
 
 def partition_of(name: str) -> TopicPartition:
-    """The partition that the feed calls ``name``."""
+    """Return the partition of a stream."""
     topic, _, number = name.rpartition("/")
     return TopicPartition(topic, int(number))
 
 
 def name_of(partition: TopicPartition) -> str:
-    """What the feed calls a partition."""
+    """Return the stream name of a partition."""
     return f"{partition.topic}/{partition.partition}"
 
 
 @contextlib.asynccontextmanager
 async def consuming(options: KafkaOptions, group: str | None, partitions: int) -> AsyncIterator[AIOKafkaConsumer]:
-    """A connected consumer without an assignment, to read that many ``partitions``; in no ``group``, it cannot commit.
+    """Open a consumer without an assignment, for that many ``partitions``; without a ``group`` it cannot commit.
 
-    What it holds at once is bounded: about 16 MiB taken, as much fetched ahead, and one answer of each broker under
-    way. Leaving takes at most 5 s, in whatever state the cluster is.
+    Memory is bounded: about 16 MiB being processed, as much fetched ahead, and one answer of each broker in flight.
+    Closing takes at most 5 s, in whatever state the cluster is.
     """
     consumer = AIOKafkaConsumer(
         **options.client_arguments(),
         client_id=group or "bridge",
         group_id=group,
         **CONSUMER,
-        max_partition_fetch_bytes=max(LEAST_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
+        max_partition_fetch_bytes=max(MIN_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
     )
     async with opened(consumer):
         yield consumer
@@ -75,39 +85,39 @@ async def consuming(options: KafkaOptions, group: str | None, partitions: int) -
 
 @contextlib.asynccontextmanager
 async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[None]:
-    """Opens ``consumer``, and ends it in at most 5 s."""
+    """Start ``consumer``, and close it in at most 5 s."""
     opening = asyncio.ensure_future(consumer.start())
     try:
-        async with asyncio.timeout(OPEN_WITHIN):
+        async with asyncio.timeout(OPEN_TIMEOUT_S):
             await asyncio.shield(opening)
         yield
     finally:
-        # In a task of its own, which ends its work when whoever waits here is cancelled meanwhile.
-        ending = asyncio.create_task(_end(opening, consumer))
-        _endings.add(ending)
-        ending.add_done_callback(_endings.discard)
-        await asyncio.shield(ending)
+        # In its own task, which completes even if the caller is cancelled meanwhile.
+        closing = asyncio.create_task(_close(opening, consumer))
+        _closing_tasks.add(closing)
+        closing.add_done_callback(_closing_tasks.discard)
+        await asyncio.shield(closing)
 
 
-async def _end(opening: asyncio.Future[None], consumer: AIOKafkaConsumer) -> None:
-    await _settled(opening)
+async def _close(opening: asyncio.Future[None], consumer: AIOKafkaConsumer) -> None:
+    await _finish_start(opening)
     await _stop(consumer)
 
 
-async def _settled(opening: asyncio.Future[None]) -> None:
-    """Let a start end by itself, if it can in a moment: one that is cut short leaves its connection open."""
-    await asyncio.wait([opening], timeout=OPENED_WITHIN)
+async def _finish_start(opening: asyncio.Future[None]) -> None:
+    """Give a start a moment to complete: one that is cancelled leaves its connection open."""
+    await asyncio.wait([opening], timeout=START_GRACE_S)
     opening.cancel()
-    await asyncio.wait([opening], timeout=OPENED_WITHIN)
+    await asyncio.wait([opening], timeout=START_GRACE_S)
     if opening.done() and not opening.cancelled():
-        opening.exception()  # whoever waited for it has heard of it, or is gone
+        opening.exception()  # retrieved: the caller has seen it, or is gone
 
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:
-    # In a task of its own: it may end with the CancelledError of a fetch that it has itself cancelled (a broker that
-    # is away is waited for in such a one), and that would end whoever waits here, without a word.
+    # In its own task: it may end with the CancelledError of a fetch that it has itself cancelled (while it waits for an
+    # unreachable broker), which would silently end the caller.
     stopping = asyncio.ensure_future(consumer.stop())
-    await asyncio.wait([stopping], timeout=STOP_WITHIN)
+    await asyncio.wait([stopping], timeout=STOP_TIMEOUT_S)
     if stopping.done() and not stopping.cancelled() and stopping.exception() is None:
         return
     stopping.cancel()
@@ -116,10 +126,10 @@ async def _stop(consumer: AIOKafkaConsumer) -> None:
 
 
 async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Begin and end offset of each partition that a broker leads; the others are left out.
+    """Return begin and end offset of each partition that has a leader; the others are left out.
 
     Raises:
-        TimeoutError: no broker says anything.
+        TimeoutError: no broker answers for any of them.
     """
     answers = await asyncio.gather(*(_bounds(consumer, partition_of(name)) for name in names))
     found = {name: answer for name, answer in zip(names, answers, strict=True) if answer is not None}
@@ -129,9 +139,9 @@ async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, 
 
 
 async def _bounds(consumer: AIOKafkaConsumer, partition: TopicPartition) -> tuple[int, int] | None:
-    # One by one: asked together, a partition without a leader would hold up the answer for all.
+    # One by one: in one request, a partition without a leader would delay the answer for all.
     try:
-        async with asyncio.timeout(ASK_WITHIN):
+        async with asyncio.timeout(BOUNDS_TIMEOUT_S):
             begin = (await consumer.beginning_offsets([partition]))[partition]
             return begin, (await consumer.end_offsets([partition]))[partition]
     except FAULTS:
@@ -141,7 +151,7 @@ async def _bounds(consumer: AIOKafkaConsumer, partition: TopicPartition) -> tupl
 def assign(consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
     """Read these partitions from these positions.
 
-    Without a pause in between: a partition without a position would be read from its committed offset.
+    No await in between: a partition without a position would be read from its committed offset.
     """
     partitions = {partition_of(name): next_ for name, next_ in positions.items()}
     consumer.assign(list(partitions))
@@ -150,30 +160,132 @@ def assign(consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
 
 
 class OffsetCommitter:
-    """Writes positions as progress marks for lag tools; nothing ever starts from them."""
+    """Commits positions in the background, for lag monitors only: reading never starts from them."""
 
     def __init__(self) -> None:
         self.failures = 0
         self._task: asyncio.Task[None] | None = None
-        self._marked: dict[str, int] = {}
 
-    def mark(self, consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
-        """Commit in the background, unless the last commit is still under way or nothing has moved."""
-        changed = {name: next_ for name, next_ in positions.items() if self._marked.get(name) != next_}
-        if changed and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._commit(consumer, changed))
+    def commit(self, consumer: AIOKafkaConsumer, partitions: PartitionTable, topic: str | None = None) -> None:
+        """Commit the positions that have changed, of ``topic`` if given, unless a commit is in flight."""
+        if self._task is None or self._task.done():
+            offsets = partitions.uncommitted(topic)
+            if offsets:
+                self._task = asyncio.create_task(self._commit(consumer, partitions, offsets))
 
     async def close(self) -> None:
-        """Wait for the commit that is under way: at most a moment, for it is not important."""
+        """Wait up to half a second for the commit in flight, then cancel it."""
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=0.5)
+            await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()
 
-    async def _commit(self, consumer: AIOKafkaConsumer, positions: Mapping[str, int]) -> None:
+    async def _commit(self, consumer: AIOKafkaConsumer, partitions: PartitionTable, offsets: dict[str, int]) -> None:
         try:
-            async with asyncio.timeout(COMMIT_WITHIN):
-                await consumer.commit({partition_of(name): next_ for name, next_ in positions.items()})
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await consumer.commit({partition_of(name): offset for name, offset in offsets.items()})
         except FAULTS:
             self.failures += 1
         else:
-            self._marked.update(positions)
+            partitions.set_committed(offsets)
+
+
+class FetchedBatches(NamedTuple):
+    """Records fetched of one partition."""
+
+    partition: TopicPartition
+    next: int
+    """The offset after the batches, also when they hold no records."""
+    records: Iterator[Record]
+    """May begin before the consumer's position: Kafka's batches are fetched whole."""
+
+
+async def poll(
+    consumer: AIOKafkaConsumer, timeout_s: float, interrupt: asyncio.Future[None] | None = None
+) -> list[FetchedBatches]:
+    """Return what was fetched, at most one entry for each partition.
+
+    Waits until something is fetched, at most ``timeout_s``, or until ``interrupt`` is done.
+
+    Raises:
+        KafkaError: a partition cannot be read; raised when everything fetched before it has been returned.
+    """
+    fetcher = consumer._fetcher  # noqa: SLF001
+    if fetcher.error_future.done():
+        raise ConsumerStoppedError
+    if not fetcher._records:  # noqa: SLF001
+        waiter = fetcher._create_fetch_waiter()  # noqa: SLF001
+        pending = [waiter] if interrupt is None else [waiter, interrupt]
+        try:
+            await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+    return _drain(fetcher)
+
+
+def _drain(fetcher: Any) -> list[FetchedBatches]:  # noqa: ANN401  # aiokafka has no type for it
+    drained: list[FetchedBatches] = []
+    for partition, result in list(fetcher._records.items()):  # noqa: SLF001
+        if not isinstance(result, FetchResult):
+            if drained:
+                break
+            _release(fetcher, partition)
+            result.check_raise()
+        try:
+            batches = _valid_batches(result) if result.check_assignment(partition) else None
+        except CorruptRecordException as error:
+            if not drained:
+                raise
+            # The fetched result is consumed: the next poll must not continue after the fault.
+            fetcher._records[partition] = FetchError(error=error, backoff=0)  # noqa: SLF001
+            break
+        if batches is not None:
+            result._update_position()  # noqa: SLF001
+            next_ = result._partition_records.next_fetch_offset  # noqa: SLF001
+            drained.append(FetchedBatches(partition, next_, chain.from_iterable(batches)))
+        _release(fetcher, partition)
+    return drained
+
+
+def _valid_batches(result: Any) -> list[Any]:  # noqa: ANN401
+    partition = result._partition_records  # noqa: SLF001
+    source = partition._records  # noqa: SLF001
+    batches: list[Any] = []
+    while source.has_next():
+        batch = source.next_batch()
+        if not batch.validate_crc():
+            if batches:
+                # The batches before it are used, and the next fetch begins with it.
+                break
+            raise CorruptRecordException(f"invalid checksum in {partition._tp}")  # noqa: SLF001
+        partition.next_fetch_offset = batch.next_offset
+        if not batch.is_control_batch:
+            batches.append(batch)
+    return batches
+
+
+def _release(fetcher: Any, partition: TopicPartition) -> None:  # noqa: ANN401
+    """Let the fetcher request more of the partition."""
+    del fetcher._records[partition]  # noqa: SLF001
+    fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
+
+
+def refresh_leaders(consumer: AIOKafkaConsumer) -> None:
+    """Look up the leaders again: a broker that hangs keeps its connections open."""
+    consumer._client.force_metadata_update()  # noqa: SLF001
+
+
+async def abandon(consumer: AIOKafkaConsumer) -> None:
+    """Cancel the tasks and close the connections of a consumer whose ``stop()`` hangs (aiokafka #1013)."""
+    tasks = [
+        getattr(consumer._fetcher, "_fetch_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_coordination_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_heartbeat_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_commit_refresh_task", None),  # noqa: SLF001
+        getattr(consumer._coordinator, "_reset_committed_task", None),  # noqa: SLF001
+    ]
+    for task in tasks:
+        if task is not None:
+            task.cancel()
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(1):
+            await consumer._client.close()  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The serving end of a bridge: exactly one reader has the link (docs/protocol.md section 2)."""
+"""Feed endpoint of a bridge: serves one reader at a time (docs/protocol.md section 2.4)."""
 
 import asyncio
 import contextlib
@@ -7,144 +7,132 @@ from typing import Final
 
 import structlog
 
-from bridge.link import BridgeLink
-from bridge.session import FeedSession
-from bridge.state import BridgeState
+from bridge.session import BridgeLink, BridgeState, FeedSession
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
 from diem.links.link_monitor import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
-LOOK_EVERY: Final = 1.0
-LIVE_WITHIN: Final = 3.0
-"""Seconds after a beat in which a bridge is called live."""
+TICK_S: Final = 1.0
+LIVE_WITHIN_S: Final = 3.0
+"""A bridge reports itself as live for this long after a heartbeat."""
 
 
 class FeedEndpoint:
-    """Takes readers (an ``End``): the last that has come has the link, and is served by a session."""
+    """Channel handler of ``/feed``: a new reader replaces the one before; a session serves it from its ``resume``."""
 
     subprotocol = feed.SUBPROTOCOL
 
-    def __init__(self, shared: BridgeState) -> None:
+    def __init__(self, bridge: BridgeState) -> None:
         self.link: BridgeLink | None = None
         self.session: FeedSession | None = None
-        self._shared = shared
-        self._keeper = LinkMonitor("feed reader")
+        self._bridge = bridge
+        self._monitor = LinkMonitor("feed reader")
         self._source: str | None = None
-        """The one that was there last."""
+        """The last source that was not None."""
         self._stopping = asyncio.Event()
-        self._sessions: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._log = structlog.get_logger("bridge")
 
     @property
     def accepting(self) -> bool:
-        """Whether readers are taken now: the topic is known."""
-        return not self._stopping.is_set() and self._sessions is not None and self._shared.watch.source is not None
+        """Readers are accepted: the endpoint runs, and the topics are known."""
+        return not self._stopping.is_set() and self._tasks is not None and self._bridge.watcher.source is not None
 
     @property
     def live(self) -> bool:
-        """Whether the reader hears beats."""
-        return self.link is not None and time.monotonic() - self._shared.beaten < LIVE_WITHIN
+        """The reader is sent heartbeats."""
+        return self.link is not None and time.monotonic() - self._bridge.heartbeat_at < LIVE_WITHIN_S
 
     async def run(self) -> None:
-        """Run the sessions and give up silent readers, until stopped; sessions take leave of Kafka within 5 s."""
-        async with asyncio.TaskGroup() as self._sessions:
+        """Run sessions and cut silent links until stopped; then sessions close their consumers within 5 s."""
+        async with asyncio.TaskGroup() as self._tasks:
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY):
+                    async with asyncio.timeout(TICK_S):
                         await self._stopping.wait()
-                self._keeper.look()
+                self._monitor.look()
 
-    def source_changed(self) -> None:
-        """A topic is another one, or has more partitions: a reader of another one is sent away."""
-        source = self._shared.watch.source
+    def on_source_change(self) -> None:
+        """Handle a topic that was replaced or deleted, or that has more partitions."""
+        source, names = self._bridge.watcher.source, self._bridge.names
         if self.session is not None and self.session.source != source:
-            self._send_away(Close.RESTART, "the topic is another one")
-        elif self.session is not None:
-            self.session.names_changed()
+            self._disconnect(Close.RESTART, "topic replaced")
+        elif self.session is not None and names is not None:
+            self.session.on_assignment(names)
         if source is not None:
-            self._have_shared_out(source)
+            self._rebalance(source)
             self._source = source
 
-    def _have_shared_out(self, source: str) -> None:
-        """Tell the group what it gives out now: it would find out by itself, minutes later."""
-        group = self._shared.group
-        if group is None or self._sessions is None or self._source is None:
+    def _rebalance(self, source: str) -> None:
+        """Have the group assign the partitions of the new topic; by itself, it would notice minutes later."""
+        group = self._bridge.group
+        if group is None or self._tasks is None or self._source is None:
             return
         if source != self._source:
-            group.membership.begin_again()
+            group.membership.rejoin()
         else:
-            self._sessions.create_task(group.membership.share_out())
-
-    def assigned(self) -> None:
-        """The group has given out partitions."""
-        if self.session is not None:
-            self.session.names_changed()
-
-    def map_changed(self) -> None:
-        """The partition map is another one."""
-        if self.session is not None:
-            self.session.map_changed()
+            self._tasks.create_task(group.membership.trigger_rebalance())
 
     def stop(self) -> None:
-        """Take no more readers and close the link."""
+        """Accept no more readers and close the link."""
         self._stopping.set()
-        self._send_away(Close.GOING_AWAY)
+        self._disconnect(Close.GOING_AWAY)
 
-    # End
+    # ChannelHandler
 
     def opened(self, connection: InternalConnection) -> None:
-        """A reader has connected: it gets the link, and speaks first."""
-        self._keeper.add(connection)
+        """Give the link to a new reader, which sends the first message."""
+        self._monitor.add(connection)
         if self.link is not None:
-            self._log.warning("another reader has dialled, the first is sent away", peer=connection.peer)
-            self._send_away(Close.BAD_REQUEST, "replaced")
+            self._log.warning("a second reader connected, the first is disconnected", peer=connection.peer)
+            self._disconnect(Close.BAD_REQUEST, "replaced")
         self.link = BridgeLink(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Take the reader's ``resume``; anything else is an error."""
-        link, source = self.link, self._shared.watch.source
-        if link is None or link.connection is not connection or self._sessions is None:
+        """Start a session with the reader's ``resume``; any other message closes the link."""
+        link, source = self.link, self._bridge.watcher.source
+        if link is None or link.connection is not connection or self._tasks is None:
             return
         if source is None:
-            connection.close(Close.RESTART, "the topic is gone")
+            connection.close(Close.RESTART, "topic deleted")
             return
-        message = read_resume(connection, data, first=link.session is None)
+        message = read_resume(connection, data, first=link.task is None)
         if message is None:
             return
-        if self._shared.group is not None:
-            self._shared.group.membership.hold()
-        self.session = FeedSession(link, source, message, self._shared)
-        link.session = self._sessions.create_task(self.session.run())
-        # However it ends: a reader that nobody serves must dial again.
-        link.session.add_done_callback(lambda _: connection.close(Close.RESTART, "not served any more"))
+        self.session = FeedSession(link, source, message, self._bridge)
+        if self._bridge.group is not None:
+            self._bridge.group.membership.acquire(self.session.on_assignment)
+        link.task = self._tasks.create_task(self.session.run())
+        # However it ends: a reader without a session must reconnect.
+        link.task.add_done_callback(lambda _: connection.close(Close.RESTART, "session ended"))
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Nothing: whoever writes looks at the connection first."""
+        """Do nothing: writers check the connection before each frame."""
 
     def resumed(self, connection: InternalConnection) -> None:
-        """The reader takes data again."""
+        """Wake the session's writers."""
         if self.link is not None and self.link.connection is connection:
-            self.link.resumed()
+            self.link.on_resume()
 
     def closed(self, connection: InternalConnection) -> None:
-        """A reader is gone."""
-        self._keeper.discard(connection)
+        """End the session of a reader that is gone."""
+        self._monitor.discard(connection)
         if self.link is not None and self.link.connection is connection:
-            self._forget(self.link)
+            self._end_session(self.link)
 
-    def _send_away(self, code: int, reason: str = "") -> None:
+    def _disconnect(self, code: int, reason: str = "") -> None:
         link = self.link
         if link is not None:
             link.connection.close(code, reason)
-            # Closing says so by itself, unless the connection was over already.
+            # Closing calls ``closed``, unless the connection was closed already.
             if self.link is link:
-                self._forget(link)
+                self._end_session(link)
 
-    def _forget(self, link: BridgeLink) -> None:
+    def _end_session(self, link: BridgeLink) -> None:
         link.end()
         self.link = self.session = None
-        self._shared.fault = None
-        if self._shared.group is not None:
-            self._shared.group.membership.release()
+        self._bridge.fault = None
+        if self._bridge.group is not None:
+            self._bridge.group.membership.release()

@@ -1,13 +1,13 @@
-"""Wires a bridge: the watch over its topics, its place in a group if it has one, its serving end and its listener."""
+"""Wires a bridge: topic watcher, feed endpoint, internal listener and, in a group, membership and partition map."""
 
 import asyncio
 import time
 
 from bridge.feed_endpoint import FeedEndpoint
-from bridge.member import Membership
-from bridge.records import BadLog, Records
+from bridge.group_member import Membership
+from bridge.records import BadRecordLog, Records
+from bridge.session import BridgeState, GroupState
 from bridge.settings import Settings
-from bridge.state import BridgeState, GroupState
 from bridge.status import BridgeStatus
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client import quieten
@@ -22,47 +22,44 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the updates topics, or a group's share of them, to one server until asked to stop."""
     quieten()
     key = SharedKey.load(settings.internal_key_file)
-    shared = _shared(settings)
-    serving = FeedEndpoint(shared)
-    shared.watch.on_changed = serving.source_changed
-    telling = BridgeStatus(settings, life, shared, serving)
+    bridge = _bridge_state(settings)
+    endpoint = FeedEndpoint(bridge)
+    status = BridgeStatus(settings, life, bridge, endpoint)
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,
         key=key,
-        ready=telling.why_not_ready,
-        status=telling.status,
-        ends={"/feed": serving},
+        ready=status.why_not_ready,
+        status=status.status,
+        ends={"/feed": endpoint},
         sockets=settings.internal_sockets,
     )
-    forget = metrics.register(telling.samples)
+    unregister = metrics.register(status.samples)
     await internal.start()
     async with asyncio.TaskGroup() as tasks:
-        following = [tasks.create_task(shared.watch.run())]
-        tasks.create_task(serving.run())
-        if group := shared.group:
-            group.membership.on_changed, group.map.on_changed = serving.assigned, serving.map_changed
-            following.append(tasks.create_task(group.map.run()))
+        background = [tasks.create_task(bridge.watcher.run(endpoint.on_source_change))]
+        tasks.create_task(endpoint.run())
+        if group := bridge.group:
+            background.append(tasks.create_task(group.map.run()))
             tasks.create_task(group.membership.run())
         await life.stopping.wait()
         if group:
-            # First of all: until the group hears of it, nobody else owns what this bridge read.
+            # First: until the group learns of it, no other bridge owns these partitions.
             group.membership.stop()
-        serving.stop()
-        for each in following:
-            each.cancel()
+        endpoint.stop()
+        for task in background:
+            task.cancel()
     internal.stop()
-    forget()
+    unregister()
 
 
-def _shared(settings: Settings) -> BridgeState:
+def _bridge_state(settings: Settings) -> BridgeState:
     options = settings.kafka()
-    # Faults of the TLS set-up end the process now; later they would look like a cluster that is away.
+    # Faults of the TLS set-up end the process now; later they would look like an unreachable cluster.
     options.client_arguments()
-    records = Records(BadLog(time.monotonic))
+    records = Records(BadRecordLog(time.monotonic))
     if settings.clone is None:
         return BridgeState(options, options.names.x_group(settings.number), TopicWatcher(options), records)
     membership = Membership(options, options.names.z_group(settings.clone), settings.owner)
-    return BridgeState(
-        options, None, TopicWatcher(options, with_map=True), records, GroupState(membership, MapReader(options))
-    )
+    group = GroupState(membership, MapReader(options))
+    return BridgeState(options, None, TopicWatcher(options, with_map=True), records, group)

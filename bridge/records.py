@@ -1,7 +1,7 @@
-"""From the records of one partition to the frames of a feed: checked, conflated, encoded (docs/protocol.md section 3).
+"""Validates, conflates and encodes the records of one partition as frames of a feed (docs/protocol.md section 3).
 
-The loop runs for every update of the system, so its checks are written out; they are those of
-:func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`, and tests hold them to that.
+The loop runs for every update of the system, so its checks are inlined; they are those of
+:func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`, and tests compare them.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,23 +13,23 @@ import structlog
 from diem.protocol import endpoints, feed, update
 from diem.protocol.update import Change
 
-BURST: Final = 20
-EVERY: Final = 60.0
-"""Seconds: after the first 20 bad records, one of them is logged in each minute (at most 6 MB a day)."""
-SHOWN: Final = 1024
-"""Bytes of key and of value that are shown, in hex: they may be anything."""
+LOG_BURST: Final = 20
+LOG_INTERVAL_S: Final = 60.0
+"""After a burst of 20, one bad record is logged per minute (at most 6 MB a day)."""
+LOGGED_BYTES: Final = 1024
+"""Limit of key and of value, each logged in hex: they may contain anything."""
 
 MAX_RECORDS: Final = 1000
-"""Records in one batch: about 200 KiB, and less than a reader's limit even if all are as long as allowed."""
+"""Records in one batch: about 200 KiB, and within a reader's limit even if all are as long as allowed."""
 MAX_NAMES: Final = 100_000
-"""Names known to be good: about 30 MB when full. They are checked again after more than these."""
+"""Limit of the cache of valid names, about 30 MB; it is cleared when full."""
 
 _GONE_TAIL: Final = b',"gone":true}'
 _DIGITS: Final = 13
 
 
 class Record(Protocol):
-    """What is used of a record of Kafka."""
+    """The used attributes of a Kafka record."""
 
     @property
     def offset(self) -> int: ...  # noqa: D102
@@ -40,7 +40,7 @@ class Record(Protocol):
 
 
 class BadRecord(NamedTuple):
-    """A record that is no update."""
+    """A record that is not an update."""
 
     name: str
     """``topic/partition``."""
@@ -51,42 +51,42 @@ class BadRecord(NamedTuple):
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What became of records (invariant I14): consumed = forwarded + conflated + bad + tombstones + marks."""
+    """Counts of records (invariant I14): consumed = forwarded + conflated + bad + tombstones + watermarks."""
 
     consumed: int = 0
     forwarded: int = 0
     conflated: int = 0
     bad: int = 0
     tombstones: int = 0
-    marks: int = 0
-    """Of the publisher: what is accepted is in the log."""
+    watermarks: int = 0
+    """Written by the publisher: everything accepted so far is in the log."""
 
 
 class Frames(NamedTuple):
-    """What a reader is told: ``resyncs`` as text first, then ``batches``, of which the last moves its position."""
+    """Frames for the reader: ``resyncs`` as text first, then ``batches``, the last of which advances its position."""
 
     resyncs: list[bytes]
     batches: list[bytes]
 
 
 class Records:
-    """Makes frames of records. ``on_bad`` hears of every record that is no update; it must bound what it writes."""
+    """Encodes records as frames. ``on_bad`` is called for every bad record, and must limit what it writes."""
 
     def __init__(self, on_bad: Callable[[BadRecord], None]) -> None:
         self.counts = RecordCounts()
         self._on_bad = on_bad
-        self._heads: dict[bytes, bytes] = {}
+        self._prefixes: dict[bytes, bytes] = {}
 
-    def take(self, name: str, position: int, next_: int, records: Iterable[Record]) -> Frames:
-        """The frames for ``records`` of the partition ``name``, read from ``position`` up to ``next_``.
+    def encode(self, name: str, position: int, next_: int, records: Iterable[Record]) -> Frames:
+        """Return the frames for ``records`` of the stream ``name``, read from ``position`` up to ``next_``.
 
-        Records before ``position`` belong to a batch of Kafka that began earlier, and are passed over. Of each
-        endpoint only the GREATEST version is kept: a log may hold versions 8, 9, 8.
+        Records before ``position`` belong to a batch of Kafka that began earlier, and are skipped. Of each endpoint
+        only the GREATEST version is kept: a log may hold versions 8, 9, 8.
         """
-        heads = self._heads
+        prefixes = self._prefixes
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
         resync: dict[bytes, None] = {}
-        seen = passed = 0
+        seen = skipped = 0
         for record in records:
             offset = record.offset
             if offset < position:
@@ -94,49 +94,49 @@ class Records:
             seen += 1
             value = record.value
             if value is None:
-                passed += 1
+                skipped += 1
                 self.counts.tombstones += 1
                 continue
             key = record.key
-            head = heads.get(key) or self._head(key)  # type: ignore[arg-type]  # None is a key that nobody has
-            start = len(head)
+            prefix = prefixes.get(key) or self._prefix(key)  # type: ignore[arg-type]  # None is never a key
+            start = len(prefix)
             digits = value[start : start + _DIGITS]
             if not (
                 start
-                and value.startswith(head)
+                and value.startswith(prefix)
                 and digits.isdigit()
                 and len(digits) == _DIGITS
                 and len(value) <= update.MAX_BYTES
             ):
-                passed += 1
+                skipped += 1
                 if key == update.MARK_KEY and value == update.MARK:
-                    self.counts.marks += 1
+                    self.counts.watermarks += 1
                 else:
                     self._bad(BadRecord(name, offset, key, value), resync)
                 continue
-            held = greatest.get(key)  # type: ignore[arg-type]  # its head was found, so it is bytes
+            known = greatest.get(key)  # type: ignore[arg-type]  # its prefix was found, so it is bytes
             # Thirteen digits each: their order as bytes is their order as numbers.
-            if held is None or digits > held[0]:
+            if known is None or digits > known[0]:
                 greatest[key] = (digits, offset, value)  # type: ignore[index]
         counts = self.counts
         counts.consumed += seen
         counts.forwarded += len(greatest)
-        counts.conflated += seen - passed - len(greatest)
+        counts.conflated += seen - skipped - len(greatest)
         return Frames(_resyncs(list(resync)), _batches(name, position, next_, greatest))
 
-    def _head(self, key: bytes | None) -> bytes:
-        """How an update of ``key`` begins, b"" when it is no endpoint name."""
+    def _prefix(self, key: bytes | None) -> bytes:
+        """Return how an update of ``key`` begins, b"" if it is not an endpoint name."""
         text = _name(key)
         if key is None or text is None:
             return b""
-        if len(self._heads) >= MAX_NAMES:
-            self._heads.clear()
-        head = self._heads[key] = f'{{"type":"update","endpoint":"{text}","version":'.encode()
-        return head
+        if len(self._prefixes) >= MAX_NAMES:
+            self._prefixes.clear()
+        prefix = self._prefixes[key] = f'{{"type":"update","endpoint":"{text}","version":'.encode()
+        return prefix
 
     def _bad(self, bad: BadRecord, resync: dict[bytes, None]) -> None:
         self.counts.bad += 1
-        if bad.key is not None and self._head(bad.key):
+        if bad.key is not None and self._prefix(bad.key):
             resync[bad.key] = None
         self._on_bad(bad)
 
@@ -157,13 +157,13 @@ def _resyncs(keys: list[bytes]) -> list[bytes]:
 
 
 def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[bytes, int, bytes]]) -> list[bytes]:
-    # What a named tuple's own constructor does, without its call.
+    # As a named tuple's own constructor does, without its call.
     make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
     changes = [
         make(Change, (offset, key, int(digits), gone if value.endswith(_GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
-    # Only the last batch moves the position: the others do not hold everything up to their last record.
+    # Only the last batch advances the position: the others do not contain everything up to their last record.
     cuts = range(0, max(1, len(changes)), MAX_RECORDS)
     return [
         feed.encode_batch(name, next_ if cut == cuts[-1] else position, changes[cut : cut + MAX_RECORDS])
@@ -171,33 +171,33 @@ def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[b
     ]
 
 
-class BadLog:
-    """Logs bad records as far as a bucket of tokens allows. ``clock`` gives monotonic seconds."""
+class BadRecordLog:
+    """Logs bad records, limited by a token bucket. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._tokens = float(BURST)
+        self._tokens = float(LOG_BURST)
         self._filled = clock()
-        self._unsaid = 0
+        self._suppressed = 0
         self._log = structlog.get_logger("bridge")
 
     def __call__(self, bad: BadRecord) -> None:
-        """Log ``bad`` or count it for the next line."""
+        """Log ``bad``, or count it for the next line."""
         now = self._clock()
-        self._tokens = min(float(BURST), self._tokens + (now - self._filled) / EVERY)
+        self._tokens = min(float(LOG_BURST), self._tokens + (now - self._filled) / LOG_INTERVAL_S)
         self._filled = now
         if self._tokens < 1:
-            self._unsaid += 1
+            self._suppressed += 1
             return
         self._tokens -= 1
-        unsaid, self._unsaid = self._unsaid, 0
+        suppressed, self._suppressed = self._suppressed, 0
         topic, _, partition = bad.name.rpartition("/")
         self._log.error(
             "record is no update, passed",
             topic=topic,
             partition=int(partition),
             offset=bad.offset,
-            record_key_hex=None if bad.key is None else bad.key[:SHOWN].hex(),
-            record_value_hex=bad.value[:SHOWN].hex(),
-            not_logged_before=unsaid,
+            record_key_hex=None if bad.key is None else bad.key[:LOGGED_BYTES].hex(),
+            record_value_hex=bad.value[:LOGGED_BYTES].hex(),
+            not_logged_before=suppressed,
         )

@@ -1,123 +1,374 @@
-"""Serves one reader from Kafka: consumers come and go, the link and the positions written to it stay."""
+"""Serves one reader from Kafka, from its ``resume`` to the end of its link: consumers come and go meanwhile."""
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import OffsetOutOfRangeError
 
-from bridge.consumer import FAULTS, consuming
-from bridge.consumer_loop import ConsumerLoop
-from bridge.link import BridgeLink
-from bridge.map_feed import MapFeed
-from bridge.owners_feed import OwnersFeed
-from bridge.positions import Positions
-from bridge.state import BridgeState
-from bridge.stream_state import StreamState
+from bridge.consumer import (
+    FAULTS,
+    FetchedBatches,
+    OffsetCommitter,
+    assign,
+    bounds,
+    consuming,
+    name_of,
+    partition_of,
+    poll,
+    refresh_leaders,
+)
+from bridge.group_member import Membership
+from bridge.partition_state import PartitionTable
+from bridge.records import Records
+from bridge.side_channels import MapFeed, OwnersFeed
+from bridge.topic_watcher import TopicWatcher
+from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import MapReader
+from diem.links.internal import InternalConnection
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
-RETRY_BASE: Final = 0.2
-RETRY_CAP: Final = 3.0
+RETRY_BASE_S: Final = 0.2
+RETRY_CAP_S: Final = 3.0
+TICK_S: Final = 1.0
+"""Interval of heartbeats, commits and the watchdog."""
+BOUNDS_WAIT_S: Final = 0.25
+"""Pause of reading for the bounds of newly assigned logs, so that all logs are usually assigned in one step."""
+
+Lookup = asyncio.Task[dict[str, tuple[int, int]]]
+"""A request for the bounds of logs."""
+
+
+@dataclass(slots=True)
+class GroupState:
+    """What a bridge of a group has in addition: its membership, and the map that it forwards."""
+
+    membership: Membership
+    map: MapReader
+
+
+@dataclass(slots=True)
+class BridgeState:
+    """Everything that outlives a session."""
+
+    options: KafkaOptions
+    own_group: str | None
+    """The consumer group that positions are committed to, unless it is the membership's."""
+    watcher: TopicWatcher
+    records: Records
+    group: GroupState | None = None
+    """None: this bridge reads all partitions."""
+    partitions: PartitionTable = field(default_factory=PartitionTable)
+    """Of the last reader; the next one inherits from it."""
+    commits: OffsetCommitter = field(default_factory=OffsetCommitter)
+    recreated: int = 0
+    """Consumers replaced while a reader was served."""
+    heartbeat_at: float = float("-inf")
+    """When the last heartbeat was sent."""
+    fault: str | None = None
+    """Why the current reader is not served."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The streams to read; None until the group has assigned partitions."""
+        return self.watcher.names if self.group is None else self.group.membership.names
+
+
+class BridgeLink:
+    """The link to one reader: writers wait while its transport is paused."""
+
+    def __init__(self, connection: InternalConnection) -> None:
+        self.connection = connection
+        self.task: asyncio.Task[None] | None = None
+        """Runs the session, once the reader has sent ``resume``."""
+        self._writable = asyncio.Event()
+
+    @property
+    def paused(self) -> bool:
+        """The transport accepts no more data."""
+        return self.connection.paused
+
+    def send(self, message: feed.Control) -> None:
+        """Write a control message: short, and not subject to flow control."""
+        self.connection.send_text(feed.encode(message))
+
+    async def wait_writable(self) -> None:
+        """Wait until the transport accepts data."""
+        while self.connection.paused:
+            self._writable.clear()
+            await self._writable.wait()
+
+    def on_resume(self) -> None:
+        """Wake the writers: the transport accepts data again."""
+        self._writable.set()
+
+    def end(self) -> None:
+        """Cancel the session: the reader is gone or replaced."""
+        # Once: a second cancellation would interrupt the closing of its consumer.
+        if self.task is not None and not self.task.cancelling():
+            self.task.cancel()
 
 
 class FeedSession:
-    """From a reader's ``resume`` to the end of its link."""
+    """Feeds one reader: replaces failed consumers, and continues at the positions that were written to the link."""
 
-    def __init__(self, link: BridgeLink, source: str, resume: feed.Resume, shared: BridgeState) -> None:
+    def __init__(self, link: BridgeLink, source: str, resume: feed.Resume, bridge: BridgeState) -> None:
         self.source = source
+        self.partitions = PartitionTable()
+        """Empty until the first assignment."""
         self._link = link
-        self._shared = shared
-        self._told = StreamState(link, source, resume, shared)
-        self._reading: ConsumerLoop | None = None
-        self._known = asyncio.Event()
+        self._bridge = bridge
+        self._resume_positions = resume.positions if resume.source == source else {}
+        self._assigned = asyncio.Event()
+        self._reassigned = False
+        self._interrupt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reading = False
+        self._lookup: Lookup | None = None
         self._map: MapFeed | None = None
         self._owners: OwnersFeed | None = None
-        if shared.group is not None and shared.map_name is not None:
-            self._map = MapFeed(link, shared.map_name, shared.group.map)
-            self._owners = OwnersFeed(link, shared.options, shared.group.membership)
+        if bridge.group is not None:
+            self._map = MapFeed(link, f"{bridge.options.names.partition_map}/0", bridge.group.map)
+            self._owners = OwnersFeed(link, bridge.options, bridge.group.membership)
         self._log = structlog.get_logger("bridge")
 
-    @property
-    def positions(self) -> Positions:
-        """Where each name is."""
-        return self._told.positions
-
-    def names_changed(self) -> None:
-        """The group has given out partitions, or the topic has more of them."""
-        self._known.set()
-        if self._reading is not None and self._shared.names != self._told.names:
-            self._reading.names_changed()
+    def on_assignment(self, names: tuple[str, ...]) -> None:
+        """Read ``names`` from now on: the group has assigned partitions, or the topic has more of them."""
+        self._assigned.set()
+        if names != self.partitions.names:
+            self._reassigned = True
+            if not self._interrupt.done():
+                self._interrupt.set_result(None)
         if self._owners is not None:
-            self._owners.changed()
-
-    def map_changed(self) -> None:
-        """The partition map is another one."""
-        if self._map is not None:
-            self._map.changed()
+            self._owners.on_assignment()
 
     async def run(self) -> None:
-        """Serve until cancelled, with one consumer after another if need be."""
-        while (names := self._shared.names) is None:
-            self._known.clear()
-            await self._known.wait()
-        self._told.first_names(names)
-        others = [asyncio.create_task(each.run()) for each in (self._map, self._owners) if each is not None]
-        for other in others:
-            other.add_done_callback(self._other_ended)
+        """Serve until cancelled."""
+        bridge = self._bridge
+        while (names := bridge.names) is None:
+            self._assigned.clear()
+            await self._assigned.wait()
+        self.partitions = bridge.partitions = PartitionTable(names, self._resume_positions, bridge.partitions)
+        self._send_hello()
+        side_channels = [asyncio.create_task(each.run()) for each in (self._map, self._owners) if each is not None]
+        for task in side_channels:
+            task.add_done_callback(self._on_side_channel_end)
         try:
-            await self._serve()
+            await self._consume_forever()
         finally:
-            for other in others:
-                other.cancel()
-            if others:
-                await asyncio.wait(others)
+            for task in side_channels:
+                task.cancel()
+            if side_channels:
+                await asyncio.wait(side_channels)
 
-    def _other_ended(self, other: asyncio.Task[None]) -> None:
-        """Only the session ends them: a server that hears no more of the map would serve by an old one for ever."""
-        if not other.cancelled() and (error := other.exception()) is not None:
+    def _send_hello(self) -> None:
+        map_ = () if self._map is None else (self._map.name,)
+        self._link.send(feed.Hello(self.source, (*self.partitions.names, *map_)))
+
+    def _on_side_channel_end(self, task: asyncio.Task[None]) -> None:
+        """Close the link: without updates of the map, a server would serve by an outdated one forever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("part of a session failed, link closed", exc_info=error)
             self._link.connection.close(Close.RESTART, "part of the session failed")
 
-    async def _serve(self) -> None:
+    # Consumers
+
+    async def _consume_forever(self) -> None:
         attempt = 0
         while True:
             began = time.monotonic()
+            self._reading = False
             try:
-                await self._read()
+                async with consuming(
+                    self._bridge.options, self._bridge.own_group, self._bridge.watcher.partitions + 1
+                ) as consumer:
+                    await self._consume(consumer)
             except OffsetOutOfRangeError:
-                # The log is not the one that was read: the server dials again, and is served by what is there then.
-                self._log.warning("offset out of range, link closed", positions=self._told.next)
-                self._shared.watch.hurry()
+                # The log is not the one that was read: the reader reconnects, and is served from the one that is there.
+                self._log.warning("offset out of range, link closed", positions=self.partitions.positions)
+                self._bridge.watcher.check_now()
                 self._link.connection.close(Close.RESTART, "offset out of range")
                 return
             except FAULTS as error:
-                self._failed(f"{type(error).__name__} {error}".strip())
+                self._on_fault(f"{type(error).__name__} {error}".strip())
             except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
                 self._log.exception("consumer failed")
-                self._failed(type(error).__name__)
-            attempt = 0 if time.monotonic() - began > RETRY_CAP else attempt + 1
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
+                self._on_fault(type(error).__name__)
+            attempt = 0 if time.monotonic() - began > RETRY_CAP_S else attempt + 1
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
 
-    async def _read(self) -> None:
-        shared = self._shared
-        self._reading = None
-        async with consuming(shared.options, shared.own_group, shared.watch.partitions + 1) as consumer:
-            # From here on the reading hears of other names by itself.
-            if (names := shared.names) is not None:
-                self._told.rename(names)
-            self._reading = ConsumerLoop(consumer, self._link, self._told, shared, self._map_is_told)
-            await self._reading.run()
+    def _on_fault(self, fault: str) -> None:
+        if self._bridge.fault is None:
+            self._log.warning("Kafka cannot be read, retrying", error=fault)
+        self._bridge.fault = fault
+        self._bridge.watcher.check_now()
+        if self._reading:
+            self._bridge.recreated += 1
 
-    def _map_is_told(self) -> bool:
-        return self._map is None or self._map.may_beat
+    async def _consume(self, consumer: AIOKafkaConsumer) -> None:
+        """Read with one consumer until it stalls.
 
-    def _failed(self, fault: str) -> None:
-        if self._shared.fault is None:
-            self._log.warning("Kafka cannot be read now, trying on", error=fault)
-        self._shared.fault = fault
-        self._shared.watch.hurry()
-        if self._reading is not None and self._reading.begun:
-            self._shared.recreated += 1
+        Raises:
+            KafkaError: and whatever else the client library raises.
+        """
+        partitions = self.partitions
+        self._apply_assignment()
+        partitions.begin(await bounds(consumer, partitions.names), time.monotonic())
+        assign(consumer, partitions.positions)
+        self._reading = True
+        self._send_caught_up(consumer)
+        tick_at = time.monotonic() + TICK_S
+        try:
+            while True:
+                await self._wait_writable()
+                while self._reassigned:
+                    self._apply_assignment()
+                    await self._open_gained(consumer)
+                self._open_found(consumer)
+                if self._interrupt.done():
+                    self._interrupt = asyncio.get_running_loop().create_future()
+                for fetched in await poll(consumer, max(0.0, tick_at - time.monotonic()), self._interrupt):
+                    if self._reassigned:
+                        # Fetched again from its position, if it is still read here.
+                        break
+                    await self._send(fetched)
+                    self._send_caught_up(consumer)
+                    # A poll may return a hundred thousand records: let pings be answered in between.
+                    await asyncio.sleep(0)
+                if time.monotonic() >= tick_at:
+                    tick_at = time.monotonic() + TICK_S
+                    self._find_missing(consumer)
+                    if self._tick(consumer):
+                        return
+        finally:
+            if self._lookup is not None:
+                self._lookup.cancel()
+                self._lookup = None
+            await self._bridge.commits.close()
+
+    async def _wait_writable(self) -> None:
+        if self._link.paused:
+            await self._link.wait_writable()
+            self.partitions.watched_since = time.monotonic()
+
+    async def _send(self, fetched: FetchedBatches) -> None:
+        name = name_of(fetched.partition)
+        state = self.partitions[name]
+        records = self._bridge.records
+        watermarks = records.counts.watermarks
+        resyncs, batches = records.encode(name, state.position, fetched.next, fetched.records)
+        if records.counts.watermarks > watermarks:
+            state.watermark_at = time.monotonic()
+        await self._wait_writable()
+        for text in resyncs:
+            self._link.connection.send_text(text)
+        for batch in batches:
+            await self._wait_writable()
+            self._link.connection.send_binary(batch)
+        state.advance(fetched.next, time.monotonic())
+
+    def _send_caught_up(self, consumer: AIOKafkaConsumer) -> None:
+        names = self.partitions.pop_caught_up()
+        for name in names:
+            self._link.send(feed.CaughtUp(name))
+        if names and self.partitions.caught_up:
+            # Otherwise a server that has just caught up would tell its first clients that it is not live.
+            self._observe(consumer)
+            self._send_heartbeat()
+
+    def _observe(self, consumer: AIOKafkaConsumer) -> None:
+        """Record what the brokers last answered."""
+        now = time.monotonic()
+        for name in self.partitions.positions:
+            partition = partition_of(name)
+            timestamp, end = consumer.last_poll_timestamp(partition), consumer.highwater(partition)
+            self.partitions[name].observe(timestamp, end, now)
+
+    def _send_heartbeat(self) -> None:
+        now = time.monotonic()
+        map_is_current = self._map is None or self._map.is_current
+        if self.partitions.is_live(now) and map_is_current and not self._link.paused:
+            self._link.connection.send_text(feed.BEAT)
+            self._bridge.heartbeat_at = now
+
+    def _tick(self, consumer: AIOKafkaConsumer) -> bool:
+        """Do what is due every second; return whether the consumer must be replaced."""
+        now, partitions, bridge = time.monotonic(), self.partitions, self._bridge
+        self._observe(consumer)
+        self._send_heartbeat()
+        if partitions.is_slow(now):
+            refresh_leaders(consumer)
+        if partitions.has_truncated_log or partitions.is_unanswered(now) or partitions.missing:
+            bridge.watcher.check_now()
+        if not partitions.is_unanswered(now):
+            # Not before: a bridge without permission to read may still learn the bounds of the logs.
+            bridge.fault = None
+        partitions.tick()
+        self._commit(consumer)
+        stalled = partitions.stalled(now, bridge.watcher.leaderless)
+        if stalled:
+            self._log.warning("consumer stalled, replaced", names=stalled)
+            bridge.recreated += 1
+        return bool(stalled)
+
+    def _commit(self, consumer: AIOKafkaConsumer) -> None:
+        """Commit positions for lag monitors, if possible now."""
+        bridge = self._bridge
+        if bridge.group is None:
+            bridge.commits.commit(consumer, self.partitions)
+        elif (member := bridge.group.membership.consumer) is not None:
+            # A member may not commit the hot updates, which are nobody's own.
+            bridge.commits.commit(member, self.partitions, bridge.options.names.updates)
+
+    # Assignment
+
+    def _apply_assignment(self) -> None:
+        """Continue with the names that are assigned now, and announce them if they have changed."""
+        self._reassigned = False
+        if (names := self._bridge.names) is not None:
+            lost, gained = self.partitions.assign(names)
+            if lost or gained:
+                self._log.info("assignment changed", lost=lost, gained=gained)
+                self._send_hello()
+
+    async def _open_gained(self, consumer: AIOKafkaConsumer) -> None:
+        """Start reading what was gained, if its bounds are found in time, and stop reading what was lost."""
+        if lookup := self._find_missing(consumer):
+            await asyncio.wait([lookup], timeout=BOUNDS_WAIT_S)
+        if not self._open_found(consumer):
+            assign(consumer, self.partitions.positions)
+
+    def _find_missing(self, consumer: AIOKafkaConsumer) -> Lookup | None:
+        """Request the bounds of the logs that are not read yet, unless a request is in flight."""
+        wanted = sorted(self.partitions.missing - self._bridge.watcher.leaderless)
+        if wanted and self._lookup is None:
+            self._lookup = asyncio.create_task(bounds(consumer, wanted))
+            self._lookup.add_done_callback(self._on_found)
+        return self._lookup
+
+    def _on_found(self, lookup: Lookup) -> None:
+        """End the poll; :meth:`_open_found` handles the result, unless the consumer was closed meanwhile."""
+        if not lookup.cancelled():
+            lookup.exception()
+        if not self._interrupt.done():
+            self._interrupt.set_result(None)
+
+    def _open_found(self, consumer: AIOKafkaConsumer) -> bool:
+        """Start reading the logs whose bounds were found; return whether there are any."""
+        if self._lookup is None or not self._lookup.done():
+            return False
+        lookup, self._lookup = self._lookup, None
+        if lookup.cancelled() or lookup.exception() is not None:
+            # No broker answers: the next tick tries again.
+            return False
+        # They may have been lost meanwhile.
+        found = {name: ends for name, ends in lookup.result().items() if name in self.partitions.missing}
+        if found:
+            self.partitions.add(found, time.monotonic())
+            assign(consumer, self.partitions.positions)
+            self._send_caught_up(consumer)
+        return bool(found)

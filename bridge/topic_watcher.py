@@ -1,4 +1,4 @@
-"""Watches the topics themselves: are they there, are they still the same, and which partitions do they have."""
+"""Watches the topics of the feed: whether they exist, whether they were replaced, and their partitions."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from aiokafka.client import AIOKafkaClient
 
 from diem.kafka.client import connected
 from diem.kafka.config import KafkaOptions
@@ -15,77 +14,70 @@ from diem.kafka.metadata import Cluster, describe
 from diem.process.backoff import full_jitter
 from diem.process.faults import ConfigurationError
 
-EVERY: Final = 10.0
-HURRIED: Final = 1.0
-"""Seconds: the least time between two looks."""
-RETRY_BASE: Final = 0.2
-RETRY_CAP: Final = 3.0
+POLL_S: Final = 10.0
+MIN_POLL_S: Final = 1.0
+RETRY_BASE_S: Final = 0.2
+RETRY_CAP_S: Final = 3.0
 
 
 class TopicWatcher:
-    """Knows the source and the names of the feed. ``on_changed()`` is called after either has changed.
+    """Knows the source and the streams of the feed: the topics of updates and of hot updates, optionally the map's."""
 
-    It watches the topics of updates and of hot updates, and the one of the partition map if that is on the feed, too.
-    """
-
-    def __init__(
-        self, options: KafkaOptions, on_changed: Callable[[], None] = lambda: None, *, with_map: bool = False
-    ) -> None:
+    def __init__(self, options: KafkaOptions, *, with_map: bool = False) -> None:
         self.source: str | None = None
-        """Cluster and topics that positions belong to; None while one of the topics is not there."""
+        """Cluster and topics that positions belong to; None while one of the topics does not exist."""
         self.names: tuple[str, ...] = ()
-        """All partitions of the updates, and at the end that of the hot ones, as the feed names them."""
+        """The streams of all partitions of the updates, then that of the hot updates."""
         self.leaderless: frozenset[str] = frozenset()
-        """Partitions that no broker leads now."""
+        """The streams of partitions without a leader."""
         self.why_not: str | None = "Kafka has not been asked yet"
-        """What is wrong with Kafka or the topics, None if nothing is."""
-        self.on_changed = on_changed
+        """The fault of Kafka or of the topics; None if there is none."""
         self._options = options
         topics = options.names
         self._topics = (topics.updates, topics.hot, *([topics.partition_map] if with_map else []))
-        self._hurry = asyncio.Event()
+        self._check_now = asyncio.Event()
         self._missing = False
         self._log = structlog.get_logger("bridge")
 
     @property
     def partitions(self) -> int:
-        """Partitions of the updates."""
+        """Number of partitions of the updates."""
         return max(0, len(self.names) - 1)
 
-    def hurry(self) -> None:
-        """Look again now: something is odd."""
-        self._hurry.set()
+    def check_now(self) -> None:
+        """Poll again within a second: something unexpected happened."""
+        self._check_now.set()
 
-    async def run(self) -> None:
-        """Look every 10 s until cancelled, whatever becomes of Kafka."""
+    async def run(self, on_changed: Callable[[], None]) -> None:
+        """Poll every 10 s until cancelled; ``on_changed`` is called after the source or the streams have changed."""
         attempt = 0
         while True:
             try:
                 async with connected(self._options) as client:
                     while True:
-                        await self._look(client)
+                        if self.update(await describe(client, *self._topics)):
+                            on_changed()
+                        await self._wait()
                         attempt = 0
             except (KafkaUnavailable, ConfigurationError) as error:
-                # The files of the TLS set-up were fine at the start: they are being replaced.
-                self._say(str(error))
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
+                # The TLS files were valid at the start: they are being replaced.
+                self._set_fault(str(error))
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
             attempt += 1
 
-    async def _look(self, client: AIOKafkaClient) -> None:
-        self.learn(await describe(client, *self._topics))
-        await asyncio.sleep(HURRIED)
+    async def _wait(self) -> None:
+        await asyncio.sleep(MIN_POLL_S)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HURRIED if self.source is None or self._missing else EVERY - HURRIED):
-                await self._hurry.wait()
-        self._hurry.clear()
+            async with asyncio.timeout(MIN_POLL_S if self.source is None or self._missing else POLL_S - MIN_POLL_S):
+                await self._check_now.wait()
+        self._check_now.clear()
 
-    def learn(self, cluster: Cluster) -> None:
-        """Take what a broker says."""
+    def update(self, cluster: Cluster) -> bool:
+        """Apply what a broker knows; return whether the source or the streams have changed."""
         found = [cluster.topics[name] for name in self._topics if name in cluster.topics]
-        there = {topic.name for topic in found if topic.partitions}
-        if lacking := [name for name in self._topics if name not in there]:
-            self._lacking(lacking[0])
-            return
+        existing = {topic.name for topic in found if topic.partitions}
+        if missing := [name for name in self._topics if name not in existing]:
+            return self._on_missing(missing[0])
         self._missing = False
         updates, hot = found[:2]
         source = "/".join((cluster.id, *(topic.id for topic in found)))
@@ -93,26 +85,24 @@ class TopicWatcher:
         self.leaderless = frozenset(
             f"{topic.name}/{n}" for topic in (updates, hot) for n, part in topic.partitions.items() if part.leader < 0
         )
-        self._say(None)
-        # Partitions are never taken away: a broker that knows fewer of them is behind the others.
-        if source != self.source or len(names) > len(self.names):
-            self._set(source, names)
+        self._set_fault(None)
+        # Kafka never removes partitions: a broker that knows fewer of them has old metadata.
+        return (source != self.source or len(names) > len(self.names)) and self._set(source, names)
 
-    def _lacking(self, topic: str) -> None:
-        """A broker that has just started may not know a topic yet: it is missing when that is said twice."""
-        if self._missing or self.source is None:
-            self._say(f"topic {topic} does not exist")
-            if self.source is not None:
-                self._set(None, ())
-        self._missing = True
+    def _on_missing(self, topic: str) -> bool:
+        """Handle a missing topic: at the second time, because a broker that has just started may not know it yet."""
+        confirmed, self._missing = self._missing, True
+        if confirmed or self.source is None:
+            self._set_fault(f"topic {topic} does not exist")
+        return confirmed and self.source is not None and self._set(None, ())
 
-    def _set(self, source: str | None, names: tuple[str, ...]) -> None:
+    def _set(self, source: str | None, names: tuple[str, ...]) -> bool:
         if self.source is not None and source != self.source:
-            self._log.warning("a topic is another one", was=self.source, source=source)
+            self._log.warning("topic replaced or deleted", was=self.source, source=source)
         self.source, self.names = source, names
-        self.on_changed()
+        return True
 
-    def _say(self, why_not: str | None) -> None:
+    def _set_fault(self, why_not: str | None) -> None:
         if why_not != self.why_not:
             if why_not is None:
                 self._log.info("Kafka answers", topics=self._topics)

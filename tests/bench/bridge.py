@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import uvloop
 
-from bridge.consumer import assign, consuming, name_of
-from bridge.fetched import poll
+from bridge.consumer import assign, consuming, name_of, poll
 from bridge.records import Records
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
@@ -72,7 +71,7 @@ async def ours(options: KafkaOptions, ends: dict[str, int]) -> float:
         while position != ends:
             for each in await poll(consumer, 0.5):
                 name = name_of(each.partition)
-                records.take(name, position[name], each.next, each.records)
+                records.encode(name, position[name], each.next, each.records)
                 position[name] = each.next
         spent = time.process_time() - began
     counts = records.counts

@@ -17,7 +17,7 @@ from aiokafka.admin import NewPartitions
 from aiokafka.errors import KafkaError
 
 from bridge import main as bridge
-from bridge import positions
+from bridge import partition_state
 from bridge.settings import Settings
 from diem.fanout.feed_state import FeedState
 from diem.kafka import topics
@@ -207,7 +207,7 @@ class _Unmarked:
     """Bridges that do without marks, in whatever order they come and go."""
 
     def __init__(self) -> None:
-        self._within = positions.MARKED_WITHIN
+        self._within = partition_state.WATERMARK_WITHIN_S
         self._bridges = 0
 
     @contextlib.contextmanager
@@ -221,7 +221,7 @@ class _Unmarked:
     def _set(self, more: int) -> None:
         self._bridges += more
         within = math.inf if self._bridges else self._within
-        setattr(positions, "MARKED_WITHIN", within)  # noqa: B010  # a constant, for all but tests
+        setattr(partition_state, "WATERMARK_WITHIN_S", within)  # noqa: B010  # a constant, for all but tests
 
 
 _UNMARKED = _Unmarked()

@@ -19,9 +19,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from bridge import consumer_loop, fetched, positions, session
-from bridge.consumer import assign, consuming
-from bridge.fetched import FetchedBatches
+from bridge import partition_state, session
+from bridge.consumer import FetchedBatches, assign, consuming
+from bridge.consumer import poll as poll_consumer
 from deploy.kafka.cluster import LocalCluster
 from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
@@ -281,12 +281,12 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
 ) -> None:
     polls = iter([OffsetOutOfRangeError({TopicPartition(topic.name, 0): 5})])
 
-    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[FetchedBatches]:
+    async def poll(consumer: AIOKafkaConsumer, seconds: float, interrupt: asyncio.Future[None]) -> list[FetchedBatches]:
         for error in polls:
             raise error
-        return await fetched.poll(consumer, seconds)
+        return await poll_consumer(consumer, seconds, interrupt)
 
-    monkeypatch.setattr(consumer_loop, "poll", poll)
+    monkeypatch.setattr(session, "poll", poll)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader:
@@ -302,23 +302,23 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
     standing = asyncio.Event()
     stood: list[float] = []
 
-    async def poll(consumer: AIOKafkaConsumer, seconds: float) -> list[FetchedBatches]:
+    async def poll(consumer: AIOKafkaConsumer, seconds: float, interrupt: asyncio.Future[None]) -> list[FetchedBatches]:
         if consumer in stuck:
             stood.append(time.monotonic())
             standing.set()
             await asyncio.sleep(seconds)
             return []
-        return await fetched.poll(consumer, seconds)
+        return await poll_consumer(consumer, seconds, interrupt)
 
-    monkeypatch.setattr(consumer_loop, "poll", poll)
-    monkeypatch.setattr(positions, "STALLED_AFTER", 4.0)
+    monkeypatch.setattr(session, "poll", poll)
+    monkeypatch.setattr(partition_state, "STALLED_AFTER_S", 4.0)
     opened: list[AIOKafkaConsumer] = []
 
     def assigning(consumer: AIOKafkaConsumer, next_: dict[str, int]) -> None:
         opened.append(consumer)
         assign(consumer, next_)
 
-    monkeypatch.setattr(consumer_loop, "assign", assigning)
+    monkeypatch.setattr(session, "assign", assigning)
     await topic.put("/a")
     heard = Heard()
     async with running.reading(heard) as reader, stalls() as stalled:
@@ -457,7 +457,7 @@ async def test_beats_follow_the_publishers_marks(
         await topic.write((update.MARK_KEY, update.MARK, 0), topic=topic.options.names.hot)
 
     async with bridging(tmp_path, topic.options, marks=True) as bridge:
-        monkeypatch.setattr(positions, "MARKED_WITHIN", 1.5)
+        monkeypatch.setattr(partition_state, "WATERMARK_WITHIN_S", 1.5)
         server = Heard()
 
         async def marked_until_a_beat() -> None:

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import LeaveGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
-from bridge.member import Membership
+from bridge.group_member import Membership
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
@@ -39,7 +39,7 @@ async def member(options: KafkaOptions, number: int) -> AsyncIterator[Membership
     """A place in the group, held; at the end it leaves."""
     membership = Membership(options, options.names.z_group(1), owner(number))
     running = asyncio.create_task(membership.run())
-    membership.hold()
+    membership.acquire(lambda _names: None)
     try:
         yield membership
     finally:
@@ -100,7 +100,7 @@ async def test_a_member_that_never_polls_stays(options: KafkaOptions) -> None:
 async def test_a_member_that_the_group_has_forgotten_joins_again_and_never_owns_nothing(options: KafkaOptions) -> None:
     seen: list[frozenset[int] | None] = []
     async with member(options, 1) as only:
-        only.on_changed = lambda: seen.append(only.assigned)
+        only.acquire(lambda _names: seen.append(only.assigned))
         await until(lambda: only.assigned == ALL)
         coordinator = inside(only)
         request = LeaveGroupRequest(only.group, coordinator.member_id)
@@ -154,7 +154,7 @@ async def test_a_member_of_a_cluster_that_goes_away_keeps_what_it_has_and_leaves
     try:
         async with updates_topic(options), member(options, 1) as only:
             seen: list[frozenset[int] | None] = []
-            only.on_changed = lambda: seen.append(only.assigned)
+            only.acquire(lambda _names: seen.append(only.assigned))
             await until(lambda: only.assigned == ALL)
             cluster.kill(1)
             await asyncio.sleep(2.0)

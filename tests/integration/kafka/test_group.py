@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from bridge import member as membership_module
+from bridge import group_member as membership_module
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map, write_map
 from diem.links.feed_reader import FeedReader
@@ -318,13 +318,13 @@ async def test_there_is_a_beat_when_all_that_a_bridge_owns_is_caught_up_with_and
     topic: UpdatesTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joining = asyncio.Event()
-    hold = membership_module.Membership.hold
+    acquire = membership_module.Membership.acquire
 
-    def later(self: membership_module.Membership) -> None:
-        asyncio.get_running_loop().call_later(2.0, hold, self)
+    def later(self: membership_module.Membership, on_assignment: Callable[[tuple[str, ...]], None]) -> None:
+        asyncio.get_running_loop().call_later(2.0, acquire, self, on_assignment)
         joining.set()
 
-    monkeypatch.setattr(membership_module.Membership, "hold", later)
+    monkeypatch.setattr(membership_module.Membership, "acquire", later)
     async with pair(tmp_path, topic, 1) as first:
         await joining.wait()
         assert first.server.hellos == []

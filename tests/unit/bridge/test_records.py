@@ -3,9 +3,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from bridge import records as module
-from bridge.records import BadRecord, Frames, Records
+from bridge.records import LOG_BURST, LOG_INTERVAL_S, BadRecord, BadRecordLog, Frames, Records
+from diem.process.clock import ManualClock
 from diem.protocol import endpoints, feed, update
 
 V = 1_700_000_000_000
@@ -28,7 +30,7 @@ def taking(*records: Kafka, position: int = 0) -> tuple[Frames, Records, list[Ba
     bad: list[BadRecord] = []
     heart = Records(bad.append)
     next_ = max((record.offset for record in records), default=position - 1) + 1
-    return heart.take(NAME, position, next_, iter(records)), heart, bad
+    return heart.encode(NAME, position, next_, iter(records)), heart, bad
 
 
 def decoded(frames: Frames) -> list[update.Change]:
@@ -62,7 +64,7 @@ def test_records_before_the_position_are_passed_over_and_not_counted() -> None:
 
 
 def test_nothing_but_a_new_position_is_an_empty_batch() -> None:
-    frames = Records(lambda _: None).take(NAME, 5, 9, iter(()))
+    frames = Records(lambda _: None).encode(NAME, 5, 9, iter(()))
     assert [feed.decode_batch(batch)[:2] for batch in frames.batches] == [(NAME, 9)]
     assert decoded(frames) == []
 
@@ -93,7 +95,7 @@ def test_a_mark_of_the_publisher_is_no_update_and_not_bad() -> None:
     frames, heart, bad = taking(valid(0, "/a", V), Kafka(1, update.MARK_KEY, update.MARK))
     assert [change.sequence for change in decoded(frames)] == [0]
     assert feed.decode_batch(frames.batches[-1]).next == 2
-    assert (heart.counts.marks, heart.counts.bad, bad, frames.resyncs) == (1, 0, [], [])
+    assert (heart.counts.watermarks, heart.counts.bad, bad, frames.resyncs) == (1, 0, [], [])
 
 
 GOOD = update.encode("/a", V, V)
@@ -141,7 +143,7 @@ def test_names_known_to_be_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "MAX_NAMES", 10)
     frames, heart, _ = taking(*(valid(n, f"/{n}", V) for n in range(35)))
     assert len(decoded(frames)) == 35
-    assert len(heart._heads) <= 10
+    assert len(heart._prefixes) <= 10
 
 
 keys = st.sampled_from([b"/a", b"/b/c", b"a", b"", b"/a/", None]) | st.binary(max_size=8)
@@ -178,3 +180,31 @@ def test_what_passes_is_what_the_protocols_own_check_passes_and_every_record_is_
     counts = heart.counts
     assert (counts.bad, len(bad)) == (wrong, wrong)
     assert counts.consumed == len(pairs) == counts.forwarded + counts.conflated + wrong + counts.tombstones
+
+
+def test_a_bad_record_is_named_with_the_beginning_of_its_bytes() -> None:
+    with capture_logs() as lines:
+        BadRecordLog(ManualClock().monotonic)(BadRecord("a/b.updates/7", 42, b"\x00" * 5000, b"\xff" * 5000))
+    (line,) = lines
+    assert (line["topic"], line["partition"], line["offset"]) == ("a/b.updates", 7, 42)
+    assert (line["record_key_hex"], line["record_value_hex"]) == ("00" * 1024, "ff" * 1024)
+
+
+def test_a_record_without_a_key_is_named_too() -> None:
+    with capture_logs() as lines:
+        BadRecordLog(ManualClock().monotonic)(BadRecord("t/0", 1, None, b""))
+    assert (lines[0]["record_key_hex"], lines[0]["record_value_hex"]) == (None, "")
+
+
+def test_a_million_bad_records_are_a_few_lines_that_say_how_many_were_left_out() -> None:
+    clock = ManualClock()
+    log = BadRecordLog(clock.monotonic)
+    with capture_logs() as lines:
+        for offset in range(1_000_000 // 100):
+            log(BadRecord("t/0", offset, b"/a", b"x"))
+        assert len(lines) == LOG_BURST
+        clock.advance(LOG_INTERVAL_S)
+        log(BadRecord("t/0", 1, b"/a", b"x"))
+        log(BadRecord("t/0", 2, b"/a", b"x"))
+    assert len(lines) == LOG_BURST + 1
+    assert lines[-1]["not_logged_before"] == 10_000 - LOG_BURST

@@ -1,5 +1,9 @@
+"""aiokafka's consumer as the bridge uses it: commits, and stopping whatever the library makes of it."""
+
 import asyncio
 import gc
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +13,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
 from bridge import consumer as module
 from bridge.consumer import OffsetCommitter
+from bridge.partition_state import PartitionTable
 from diem.kafka.client import quieten
 from tests.support.patience import PATIENCE_S
 
@@ -34,15 +39,22 @@ def consumer(fake: Committing) -> AIOKafkaConsumer:
     return cast("Any", fake)
 
 
+def table(positions: dict[str, int]) -> PartitionTable:
+    made = PartitionTable(positions, positions)
+    made.begin(dict.fromkeys(positions, (0, 100)), 0.0)
+    return made
+
+
 async def settled() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_what_has_moved_is_committed_once() -> None:
-    commits, fake = OffsetCommitter(), Committing()
-    for positions in ({"t/0": 5, "t/1": 7}, {"t/0": 5, "t/1": 7}, {"t/0": 6, "t/1": 7}):
-        commits.mark(consumer(fake), positions)
+    commits, fake, partitions = OffsetCommitter(), Committing(), table({"t/0": 5, "t/1": 7})
+    for position in (5, 5, 6):
+        partitions["t/0"].advance(position, 0.0)
+        commits.commit(consumer(fake), partitions)
         await settled()
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     assert fake.committed == [{first: 5, second: 7}, {first: 6}]
@@ -50,9 +62,9 @@ async def test_what_has_moved_is_committed_once() -> None:
 
 
 async def test_a_failed_commit_is_counted_and_made_again() -> None:
-    commits, fake = OffsetCommitter(), Committing(failures=1)
+    commits, fake, partitions = OffsetCommitter(), Committing(failures=1), table({"t/0": 5})
     for _ in range(2):
-        commits.mark(consumer(fake), {"t/0": 5})
+        commits.commit(consumer(fake), partitions)
         await settled()
     assert commits.failures == 1
     assert fake.committed == [{TopicPartition("t", 0): 5}]
@@ -60,16 +72,18 @@ async def test_a_failed_commit_is_counted_and_made_again() -> None:
 
 
 async def test_a_commit_that_hangs_holds_up_nobody() -> None:
-    commits, fake = OffsetCommitter(), Committing()
+    commits, fake, partitions = OffsetCommitter(), Committing(), table({"t/0": 0})
     fake.open.clear()
-    for next_ in range(5):
-        commits.mark(consumer(fake), {"t/0": next_})
+    for position in range(5):
+        partitions["t/0"].advance(position, 0.0)
+        commits.commit(consumer(fake), partitions)
         await settled()
     fake.open.set()
     await settled()
     assert fake.committed == [{TopicPartition("t", 0): 0}], "one at a time"
     fake.open.clear()
-    commits.mark(consumer(fake), {"t/0": 9})
+    partitions["t/0"].advance(9, 0.0)
+    commits.commit(consumer(fake), partitions)
     await settled()
     async with asyncio.timeout(PATIENCE_S):
         await commits.close()
@@ -92,10 +106,10 @@ async def test_a_commit_that_was_given_up_and_fails_later_is_no_traceback(
             await asyncio.shield(under_way[0])
 
     quieten()
-    monkeypatch.setattr(module, "COMMIT_WITHIN", 0.0)
+    monkeypatch.setattr(module, "COMMIT_TIMEOUT_S", 0.0)
     commits = OffsetCommitter()
     with structlog.testing.capture_logs() as lines:
-        commits.mark(cast("Any", Shielding()), {"t/0": 5})
+        commits.commit(cast("Any", Shielding()), table({"t/0": 5}))
         await settled()
         assert commits.failures == 1
         loading.set()
@@ -105,3 +119,52 @@ async def test_a_commit_that_was_given_up_and_fails_later_is_no_traceback(
     assert [line["error"].split()[0] for line in lines] == ["GroupLoadInProgressError"]
     assert not caplog.records
     await commits.close()
+
+
+def stub(stop: Callable[[], Awaitable[None]]) -> Any:
+    async def close() -> None:
+        stub_.closed = True
+
+    stub_ = SimpleNamespace(
+        stop=stop,
+        closed=False,
+        _fetcher=SimpleNamespace(_fetch_task=None),
+        _coordinator=SimpleNamespace(),
+        _client=SimpleNamespace(close=close),
+    )
+    return stub_
+
+
+async def test_a_stop_that_ends_with_what_it_cancelled_itself_ends_nobody_else() -> None:
+    async def stop() -> None:
+        raise asyncio.CancelledError
+
+    consumer = stub(stop)
+    await module._stop(consumer)
+    assert consumer.closed, "it is abandoned"
+
+
+async def test_a_stop_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_TIMEOUT_S", 0.05)
+    cut_short = asyncio.Event()
+
+    async def stop() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cut_short.set()
+
+    consumer = stub(stop)
+    async with asyncio.timeout(PATIENCE_S):
+        await module._stop(consumer)
+        await cut_short.wait()
+    assert consumer.closed
+
+
+async def test_a_stop_that_works_abandons_nothing() -> None:
+    async def stop() -> None:
+        await asyncio.sleep(0)
+
+    consumer = stub(stop)
+    await module._stop(consumer)
+    assert not consumer.closed

@@ -7,8 +7,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 
-from bridge.consumer import assign, consuming, name_of
-from bridge.fetched import poll
+from bridge.consumer import assign, consuming, name_of, poll
 from diem.kafka.config import KafkaOptions
 from tests.support.bridging import UpdatesTopic, updates_topic
 from tests.support.patience import PATIENCE_S

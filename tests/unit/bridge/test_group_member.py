@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
-from bridge import member as module
-from bridge.member import Member, MemberLost, Membership
+from bridge import group_member as module
+from bridge.group_member import Member, MemberLost, Membership
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import Owner
 from tests.support.patience import PATIENCE_S
@@ -25,7 +25,7 @@ class FakeMember:
         self._world = world
         self.consumer = None
         self.generation = 1
-        self.rejoined = 0
+        self.id = "member"
         on_assigned(frozenset({len(world.members)}))
 
     def check(self) -> None:
@@ -63,9 +63,9 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "joining", made.joining)
-    monkeypatch.setattr(module, "GRACE", 0.15)
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(module, "RETRY_CAP", 0.02)
+    monkeypatch.setattr(module, "GRACE_S", 0.15)
+    monkeypatch.setattr(module, "CHECK_S", 0.02)
+    monkeypatch.setattr(module, "RETRY_CAP_S", 0.02)
     return made
 
 
@@ -91,7 +91,7 @@ async def test_a_bridge_without_a_reader_is_in_no_group(world: World, membership
 
 
 async def test_a_bridge_leaves_some_time_after_its_reader(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     loop = asyncio.get_running_loop()
     released = loop.time()
@@ -102,18 +102,18 @@ async def test_a_bridge_leaves_some_time_after_its_reader(world: World, membersh
 
 
 async def test_a_reader_that_is_there_again_in_time_changes_nothing(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     for _ in range(5):
         membership.release()
         await asyncio.sleep(0.05)
-        membership.hold()
+        membership.acquire(lambda _names: None)
     await asyncio.sleep(0.25)
     assert (len(world.members), world.left, membership.assigned) == (1, 0, frozenset({0}))
 
 
 async def test_time_runs_from_the_first_release(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     for _ in range(10):
         membership.release()
@@ -122,11 +122,11 @@ async def test_time_runs_from_the_first_release(world: World, membership: Member
 
 
 async def test_a_bridge_that_stops_leaves_at_once_and_joins_no_more(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     membership.stop()
     await until(lambda: world.left)
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await asyncio.sleep(0.1)
     assert (len(world.members), world.ended) == (1, 1)
 
@@ -137,9 +137,9 @@ async def test_a_member_that_is_lost_is_replaced_without_leaving_and_its_partiti
     # Long enough to be looked at.
     monkeypatch.setattr(module, "full_jitter", lambda *_: 0.2)
     owned: list[frozenset[int] | None] = []
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
-    membership.on_changed = lambda: owned.append(membership.assigned)
+    membership.acquire(lambda _names: owned.append(membership.assigned))
     world.faults.append(MemberLost("its task has ended"))
     await until(lambda: not membership.joined)
     assert (membership.assigned, membership.fault) == (frozenset({0}), "MemberLost its task has ended")
@@ -148,7 +148,7 @@ async def test_a_member_that_is_lost_is_replaced_without_leaving_and_its_partiti
 
 
 async def test_any_fault_of_the_library_is_survived(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     world.faults += [KafkaConnectionError(), RuntimeError("nobody thought of it")]
     await until(lambda: len(world.members) == 3 and membership.joined)
@@ -156,20 +156,20 @@ async def test_any_fault_of_the_library_is_survived(world: World, membership: Me
 
 async def test_a_group_that_cannot_be_told_is_left_all_the_same(world: World, membership: Membership) -> None:
     world.deaf = True
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     membership.release()
     await until(lambda: world.ended)
     await until(lambda: membership.assigned is None)
     assert membership.fault is None
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
 
 
 async def test_another_topic_is_joined_for_anew(world: World, membership: Membership) -> None:
-    membership.hold()
+    membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
-    membership.begin_again()
+    membership.rejoin()
     await until(lambda: len(world.members) == 2 and membership.joined)
     assert (world.left, membership.assigned) == (1, frozenset({1}))
 
@@ -182,5 +182,5 @@ async def test_a_member_whose_coordination_has_ended_says_why_and_leaves_no_exce
     await asyncio.wait([coordination])
     consumer: Any = SimpleNamespace(_coordinator=SimpleNamespace(_coordination_task=coordination))
     with pytest.raises(MemberLost, match=r"has ended: .*GroupLoadInProgressError"):
-        Member(consumer, lambda _partitions: None).check()
+        Member(consumer).check()
     assert not coordination._log_traceback  # the loop would write one

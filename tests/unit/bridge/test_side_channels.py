@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from bridge import map_feed as module
-from bridge.link import BridgeLink
-from bridge.map_feed import MapFeed
+from bridge import side_channels as module
+from bridge.session import BridgeLink
+from bridge.side_channels import MapFeed
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import feed
@@ -82,11 +82,11 @@ async def settled() -> None:
 
 async def test_nothing_is_said_before_the_map_is_known(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
     reader.put(b"/a", encode_entry(Entry(1)))
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert (wire.batches, wire.said, feeding.caught_up) == ([], [], False)
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert wire.keys == [[START_KEY, b"/a"]]
     assert (wire.said, feeding.caught_up) == ([feed.CaughtUp(NAME)], True)
@@ -97,7 +97,7 @@ async def test_the_head_is_last_whatever_was_written_after_it(reader: Reader, wi
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.put(b"/b", encode_entry(Entry(2)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert wire.keys == [[START_KEY, b"/a", b"/b", HEAD_KEY]]
     assert wire.batches[0][0] == 3
@@ -111,7 +111,7 @@ async def test_what_no_server_needs_or_could_take_is_left_out(reader: Reader, wi
     reader.put(b"/a", encode_entry(Entry(1)))
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert wire.keys == [[START_KEY, b"/a", HEAD_KEY]]
 
@@ -120,13 +120,13 @@ async def test_later_only_what_is_new_is_sent(reader: Reader, wire: Wire, feedin
     reader.put(b"/a", encode_entry(Entry(1)))
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     reader.put(b"/a", None)
     reader.put(b"/b", encode_entry(Entry(2)))
     reader.put(HEAD_KEY, encode_head(Head(4, 1)))
-    feeding.changed()
-    feeding.changed()
+    feeding.on_change()
+    feeding.on_change()
     await settled()
     assert wire.keys[1:] == [[b"/a", b"/b", HEAD_KEY]]
     built = wire.built().map
@@ -142,16 +142,16 @@ async def test_a_map_that_is_read_from_its_start_again_is_told_from_its_start_ag
         reader.put(b"/%d" % n, encode_entry(Entry(1)))
     reader.put(HEAD_KEY, encode_head(Head(4, 7)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     reader.map.records, reader.map.next, reader.map.caught_up = {}, 0, False
-    feeding.changed()
+    feeding.on_change()
     # More than before, so that its position alone does not tell.
     for n in range(9):
         reader.put(b"/new/%d" % n, encode_entry(Entry(2)))
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert wire.keys[1][0] == START_KEY
     built = wire.built().map
@@ -168,7 +168,7 @@ async def test_a_long_map_is_cut_and_counts_when_its_head_is_there(
         reader.put(b"/%d" % n, encode_entry(Entry(1)))
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert [len(keys) for keys in wire.keys] == [10, 10, 7]
     assert [START_KEY in keys for keys in wire.keys] == [True, False, False]
@@ -183,11 +183,11 @@ async def test_what_a_paused_link_does_not_take_is_sent_when_it_does(
     wire.connection.paused = True
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
     assert wire.batches == []
     wire.connection.paused = False
-    wire.link.resumed()
+    wire.link.on_resume()
     await settled()
     assert wire.keys == [[START_KEY, HEAD_KEY]]
 
@@ -195,11 +195,11 @@ async def test_what_a_paused_link_does_not_take_is_sent_when_it_does(
 async def test_a_map_that_kafka_did_not_confirm_is_nothing_to_live_by(
     reader: Reader, feeding: MapFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not feeding.may_beat
+    assert not feeding.is_current
     reader.put(HEAD_KEY, encode_head(Head(4, 0)))
     reader.map.caught_up = True
-    feeding.changed()
+    feeding.on_change()
     await settled()
-    assert (feeding.caught_up, feeding.may_beat) == (True, False)
+    assert (feeding.caught_up, feeding.is_current) == (True, False)
     monkeypatch.setattr(reader.map, "is_current", lambda: True)
-    assert feeding.may_beat
+    assert feeding.is_current

@@ -1,0 +1,391 @@
+"""Group membership of a bridge, without fetching (docs/protocol.md section 3, ADR 8).
+
+Records are read by another consumer, so they continue to flow during a rebalance, and no position ever comes from a
+committed offset. :class:`Member` is one membership from join to leave; :class:`Membership` keeps the bridge in its
+group while it has a reader. This module uses internals of aiokafka (0.14), whose own ``stop()`` never leaves a group
+for a static member, and whose tasks may end, or wait forever, without reporting an error.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.client import ConnectionGroup
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import for_code
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from bridge.consumer import FAULTS, opened
+from diem.errors import DiemError
+from diem.kafka.config import KafkaOptions
+from diem.process.backoff import full_jitter
+from diem.protocol.assignment import Owner, client_id
+
+MEMBER: Final[dict[str, Any]] = {
+    "enable_auto_commit": False,
+    "auto_offset_reset": "none",
+    # In the order of member ids, which begin with bNNN; the library's default is round robin.
+    "partition_assignment_strategy": (RangePartitionAssignor,),
+    "session_timeout_ms": 10_000,
+    "heartbeat_interval_ms": 1000,
+    # Members learn of a rebalance at their next heartbeat; one that has not rejoined within 5 s is stuck.
+    "rebalance_timeout_ms": 5000,
+    # Longer than a join waits for the others, shorter than a session: a coordinator that hangs is abandoned in time.
+    "request_timeout_ms": 7000,
+    "metadata_max_age_ms": 10_000,
+    # A hundred years: it never polls, for which it would leave for good after five minutes.
+    "max_poll_interval_ms": 100 * 365 * 86_400_000,
+}
+"""Settings of the member's consumer."""
+LEAVE_TIMEOUT_S: Final = 2.0
+JOIN_WAIT_S: Final = 3.0
+"""Wait for a join in flight before leaving: a member without its id cannot leave."""
+TASK_END_WAIT_S: Final = 0.5
+HEARTBEAT_TIMEOUT_S: Final = 20.0
+"""Time without a heartbeat task, because of a join, after which a member is abandoned."""
+
+
+class MemberLost(DiemError):
+    """The member's tasks have ended, or wait for an error to be retrieved."""
+
+    retriable = True
+
+
+class Member:
+    """A consumer in the group."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self.consumer = consumer
+        self._last_heartbeat = time.monotonic()
+
+    @property
+    def id(self) -> str:
+        """The id that the coordinator has given this member; empty while it has none."""
+        return str(self._coordinator.member_id)
+
+    @property
+    def generation(self) -> int:
+        """The generation that this member has joined; -1 outside the group."""
+        return int(self._coordinator.generation)
+
+    @property
+    def is_stable(self) -> bool:
+        """No join is in progress: the library sends heartbeats only between joins.
+
+        A commit during a join may be answered with "rebalancing" when the join is just over, for which the library
+        joins again; if the group's leader does so, all members have to, and so on every second.
+        """
+        heartbeats = self._coordinator._heartbeat_task  # noqa: SLF001
+        return heartbeats is not None and not heartbeats.done()
+
+    @property
+    def _coordinator(self) -> Any:  # noqa: ANN401  # aiokafka has no type for it
+        return self.consumer._coordinator  # noqa: SLF001
+
+    def check(self) -> None:
+        """Check that the member's tasks work.
+
+        Raises:
+            MemberLost: they do not.
+        """
+        coordinator = self._coordinator
+        coordinating = coordinator._coordination_task  # noqa: SLF001
+        if coordinating.done():
+            error = None if coordinating.cancelled() else coordinating.exception()
+            raise MemberLost(f"the coordination task has ended{f': {error}' if error else ''}")
+        if coordinator._pending_exception is not None:  # noqa: SLF001
+            raise MemberLost(repr(coordinator._pending_exception))  # noqa: SLF001
+        heartbeats = coordinator._heartbeat_task  # noqa: SLF001
+        if heartbeats is not None and not heartbeats.done():
+            self._last_heartbeat = time.monotonic()
+        elif time.monotonic() - self._last_heartbeat > HEARTBEAT_TIMEOUT_S:
+            raise MemberLost("no heartbeats")
+
+    async def trigger_rebalance(self) -> None:
+        """Rejoin because the topic has more partitions; only the group's leader makes the group assign them."""
+        await self.consumer._client.force_metadata_update()  # noqa: SLF001
+        self._coordinator.request_rejoin()
+
+    async def leave(self) -> None:
+        """Leave the group, so that the others are assigned the partitions at once. The consumer is unusable afterwards.
+
+        Raises:
+            KafkaError, TimeoutError: the coordinator did not confirm it; it notices within 10 s.
+        """
+        coordinator = self._coordinator
+        if not coordinator._closing.done():  # noqa: SLF001
+            # Prevent further joins, also in response to "unknown member".
+            coordinator._closing.set_result(None)  # noqa: SLF001
+        if coordinator.member_id == "":
+            await asyncio.wait([coordinator._coordination_task], timeout=JOIN_WAIT_S)  # noqa: SLF001
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._send_leave()
+        finally:
+            await _end_tasks(coordinator)
+
+    async def _send_leave(self) -> None:
+        coordinator = self._coordinator
+        if coordinator.member_id == "":
+            return
+        node = coordinator.coordinator_id
+        if node is None:
+            raise MemberLost("no coordinator is known")
+        request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
+        # On another connection: a broker answers a join in flight before it reads the next request.
+        answer = await self.consumer._client.send(node, request, group=ConnectionGroup.DEFAULT)  # noqa: SLF001
+        if answer.error_code:
+            raise for_code(answer.error_code)
+
+
+class _PausedSubscription(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
+    """A subscription whose partitions are paused from the first moment, at a position that is never used.
+
+    Without a position, the library would look up the committed offset, and fail where there is none.
+    """
+
+    def __init__(self, on_assigned: Callable[[frozenset[int]], None]) -> None:
+        super().__init__()
+        self._on_assigned = on_assigned
+
+    def assign_from_subscribed(self, assignment: Iterable[TopicPartition]) -> None:
+        """Accept the assignment of the group."""
+        super().assign_from_subscribed(assignment)
+        for partition in assignment:
+            self.pause(partition)
+            self.seek(partition, 0)
+        self._on_assigned(frozenset(partition.partition for partition in assignment))
+
+
+@contextlib.asynccontextmanager
+async def joining(
+    options: KafkaOptions, group: str, owner: Owner, on_assigned: Callable[[frozenset[int]], None]
+) -> AsyncIterator[Member]:
+    """Join the group as ``owner``; ``on_assigned`` is called with all partitions after every assignment.
+
+    Unless it leaves, the member stays in the group for 10 s after the block: one that joins under its name within that
+    time takes its place without a rebalance.
+
+    Raises:
+        KafkaError, TimeoutError: the cluster cannot be reached.
+    """
+    consumer = AIOKafkaConsumer(
+        **options.client_arguments(),
+        client_id=client_id(owner),
+        group_id=group,
+        group_instance_id=owner.server,
+        **MEMBER,
+    )
+    consumer._subscription = _PausedSubscription(on_assigned)  # noqa: SLF001
+    async with opened(consumer):
+        consumer.subscribe([options.names.updates])
+        yield Member(consumer)
+
+
+async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401
+    """End the coordinator's tasks, which the library's ``close()`` does not once it is closing."""
+    # After a moment: a task that is cancelled while it connects leaves its connection open.
+    await asyncio.wait([coordinator._coordination_task], timeout=TASK_END_WAIT_S)  # noqa: SLF001
+    tasks = [coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task]  # noqa: SLF001
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
+
+
+CHECK_S: Final = 1.0
+GRACE_S: Final = 5.0
+"""A bridge stays in the group for this long without a reader: one that reconnects in time causes no rebalance."""
+STOP_TIMEOUT_S: Final = 8.0
+RETRY_BASE_S: Final = 0.2
+RETRY_CAP_S: Final = 3.0
+STABLE_AFTER_S: Final = 10.0
+"""Time in the group after which the backoff starts over."""
+
+
+class Membership:
+    """Membership while there is a reader: joins at :meth:`acquire`, leaves some time after :meth:`release`."""
+
+    def __init__(self, options: KafkaOptions, group: str, owner: Owner) -> None:
+        self.group = group
+        self.owner = owner
+        self.assigned: frozenset[int] | None = None
+        """The last assignment, kept during rebalances; None before the first and after leaving."""
+        self.assignments = 0
+        """Number of assignments received."""
+        self.fault: str | None = None
+        """Why this bridge is not in the group although it should be."""
+        self._options = options
+        self._member: Member | None = None
+        self._member_id = ""
+        self._forgotten = 0
+        """How often the group had forgotten the current member, which then got another id."""
+        self._on_assignment: Callable[[tuple[str, ...]], None] | None = None
+        self._until = -math.inf
+        self._rejoining = False
+        self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._log = structlog.get_logger("bridge")
+
+    @property
+    def generation(self) -> int:
+        """The generation that was joined last; -1 outside the group."""
+        return -1 if self._member is None else self._member.generation
+
+    @property
+    def joined(self) -> bool:
+        """This bridge is in the group, as far as it knows."""
+        return self.generation >= 0
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The streams to read: the last assignment and the hot updates; None without an assignment."""
+        if self.assigned is None:
+            return None
+        topics = self._options.names
+        return (*(f"{topics.updates}/{number}" for number in sorted(self.assigned)), f"{topics.hot}/0")
+
+    @property
+    def consumer(self) -> AIOKafkaConsumer | None:
+        """The consumer that can commit for the group; None outside the group, and while a join is in progress."""
+        member = self._member
+        return member.consumer if member is not None and self.joined and member.is_stable else None
+
+    def acquire(self, on_assignment: Callable[[tuple[str, ...]], None]) -> None:
+        """Join or stay, for a reader. ``on_assignment`` is called with all streams after every assignment."""
+        self._on_assignment = on_assignment
+        self._until = math.inf
+        self._wake.set()
+
+    def release(self) -> None:
+        """Leave after a grace period, unless there is a reader again by then."""
+        self._on_assignment = None
+        if self._until == math.inf:
+            self._until = time.monotonic() + GRACE_S
+            self._wake.set()
+
+    def rejoin(self) -> None:
+        """Leave and join again: the topic was replaced, or the group has old URLs of this server."""
+        self._rejoining = True
+        self._wake.set()
+
+    async def trigger_rebalance(self) -> None:
+        """Have the group assign new partitions of the topic at once; by itself, it would notice minutes later."""
+        if self._member is not None:
+            with contextlib.suppress(*FAULTS):
+                await self._member.trigger_rebalance()
+
+    def stop(self) -> None:
+        """Leave at once and permanently."""
+        self._until = -math.inf
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Be in the group while it is acquired, until stopped; leaving then takes at most 8 s."""
+        joining_task = asyncio.create_task(self._keep_joined())
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({joining_task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if self._member is None:
+                # It waits for the cluster, or for a reader.
+                joining_task.cancel()
+            await asyncio.wait({joining_task}, timeout=STOP_TIMEOUT_S)
+        finally:
+            joining_task.cancel()
+            stop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await joining_task
+
+    async def _keep_joined(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            if not self._is_acquired:
+                self._clear()
+                await self._sleep(math.inf)
+                continue
+            began = time.monotonic()
+            try:
+                await self._join()
+                attempt = 0
+                continue
+            except FAULTS as error:
+                self._on_fault(f"{type(error).__name__} {error}".strip())
+            except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
+                self._log.exception("membership failed")
+                self._on_fault(type(error).__name__)
+            attempt = 0 if time.monotonic() - began > STABLE_AFTER_S else attempt + 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S)):
+                    await self._stopping.wait()
+        self._clear()
+
+    @property
+    def _is_acquired(self) -> bool:
+        return time.monotonic() < self._until
+
+    async def _join(self) -> None:
+        """Join, stay while acquired, and leave.
+
+        Raises:
+            KafkaError: and whatever else the client library raises.
+        """
+        self._rejoining = False
+        async with joining(self._options, self.group, self.owner, self._on_assigned) as member:
+            self._member, self._member_id, self._forgotten = member, "", 0
+            forgotten, forgotten_at = 0, -math.inf
+            try:
+                while self._is_acquired and not self._rejoining:
+                    await self._sleep(min(CHECK_S, self._until - time.monotonic()))
+                    member.check()
+                    if self._forgotten > forgotten:
+                        self._log.warning("the group had forgotten this bridge, rejoined", group=self.group)
+                        before, forgotten, forgotten_at = forgotten_at, self._forgotten, time.monotonic()
+                        if forgotten_at - before < STABLE_AFTER_S:
+                            raise MemberLost("forgotten again and again: does another bridge have this number?")
+                await self._leave(member)
+                self._clear()
+            finally:
+                self._member = None
+
+    async def _leave(self, member: Member) -> None:
+        began = time.monotonic()
+        try:
+            await member.leave()
+        except FAULTS as error:
+            fault = f"{type(error).__name__} {error}".strip()
+            self._log.warning("leaving the group failed", group=self.group, error=fault)
+        else:
+            self._log.info("left the group", group=self.group, seconds=round(time.monotonic() - began, 3))
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until the next request to the membership, at most ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == math.inf else max(0.0, seconds)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _on_assigned(self, partitions: frozenset[int]) -> None:
+        if self._member is not None:
+            self._forgotten += self._member_id not in {"", self._member.id}
+            self._member_id = self._member.id
+        self.assigned, self.fault = partitions, None
+        self.assignments += 1
+        self._log.info("partitions assigned", group=self.group, generation=self.generation, owned=sorted(partitions))
+        if self._on_assignment is not None and (names := self.names) is not None:
+            self._on_assignment(names)
+
+    def _on_fault(self, fault: str) -> None:
+        if self.fault is None:
+            self._log.warning("not in the group, retrying", group=self.group, error=fault)
+        self.fault = fault
+
+    def _clear(self) -> None:
+        self.assigned = self.fault = None

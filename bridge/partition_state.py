@@ -1,0 +1,234 @@
+"""State of the partitions that a bridge reads: position, caught up, watermark, lag, stall and commit. Its only owner.
+
+Pure: a session passes in what it reads and measures, and acts on what the table returns. Times are monotonic seconds.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+ANSWERED_WITHIN_S: Final = 3.0
+"""A heartbeat is sent only while the broker of every partition has answered a fetch this recently."""
+WATERMARK_WITHIN_S: Final = 6.0
+"""A heartbeat is sent only while every partition has had a watermark of the publisher this recently."""
+SLOW_AFTER_S: Final = 1.5
+"""Silence of a broker, which answers every half second, after which the leaders are looked up again."""
+STALLED_AFTER_S: Final = 30.0
+"""Time without progress, although there are records to read, after which a consumer is replaced."""
+
+
+def start_offset(position: int, begin: int, end: int) -> int:
+    """Return where to start in a log with the offsets from ``begin`` up to ``end``.
+
+    A position beyond the end proves that the log has lost data: what it holds below may be other records than those
+    that the reader has applied, so reading starts over.
+    """
+    return begin if position > end else max(position, begin)
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition, from its assignment to its loss or the end of the reader."""
+
+    position: int = 0
+    """Next offset to read: everything before it has been written to the link. 0 is wherever the log begins."""
+    caught_up: bool = False
+    """The reader has been sent ``caught_up``."""
+    watermark_at: float | None = None
+    """When the publisher's last watermark was read, or reading began. Inherited by the next reader."""
+    committed: int | None = None
+    """Offset committed last by this bridge. Inherited by the next reader."""
+    is_open: bool = False
+    """The bounds of the log are known, and the consumer reads it; the fields below hold only then."""
+    target: int = 0
+    """End of the log when reading began: there, the reader has caught up."""
+    end: int = 0
+    """End of the log as last reported by its broker."""
+    expected_offset: int = 0
+    """End of the log at the last tick: a live reader has read up to it by now."""
+    answered_at: float = 0.0
+    """When the broker last answered a fetch."""
+    last_progress: float = 0.0
+    """When the position last moved, or there was nothing to read."""
+    poll_timestamp: int | None = None
+    """The broker's timestamp of its last answer: only compared, because its clock may be wrong."""
+
+    def open(self, begin: int, end: int, now: float) -> None:
+        """Start reading a log of the given bounds."""
+        self.position = start_offset(self.position, begin, end)
+        self.target = self.end = self.expected_offset = end
+        self.answered_at = self.last_progress = now
+        self.poll_timestamp = None
+        self.is_open = True
+        if self.watermark_at is None:
+            self.watermark_at = now
+
+    def close(self) -> None:
+        """Stop reading: no broker reports the bounds of the log."""
+        self.is_open = False
+        self.watermark_at = None
+
+    def advance(self, position: int, now: float) -> None:
+        """Record that everything before ``position`` was written to the link."""
+        self.position, self.last_progress = position, now
+        # The broker reports the new end a little later than the records before it.
+        self.end = max(self.end, position)
+
+    def observe(self, poll_timestamp: int | None, end: int | None, now: float) -> None:
+        """Record the broker's last answer: its timestamp, which changes with each answer, and the end of the log."""
+        if poll_timestamp is not None and poll_timestamp != self.poll_timestamp and end is not None:
+            self.poll_timestamp, self.answered_at, self.end = poll_timestamp, now, end
+        if self.position >= self.end:
+            self.last_progress = now
+
+
+class PartitionTable:
+    """The partitions that are read for one reader, by stream name.
+
+    Args:
+        names: the first assignment.
+        positions: where the reader resumes; later assignments start at the beginning of their logs.
+        previous: the previous reader's table. Watermarks and commits of partitions that are still read are inherited.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str] = (),
+        positions: Mapping[str, int] | None = None,
+        previous: "PartitionTable | None" = None,
+    ) -> None:
+        self.watched_since = 0.0
+        """Start of the time in which stalls count: the consumer's start, or the end of the link's last pause."""
+        self._states: dict[str, PartitionState] = {}
+        for name in names:
+            state = self._states[name] = PartitionState((positions or {}).get(name, 0))
+            if previous is not None and (inherited := previous.get(name)) is not None:
+                state.watermark_at, state.committed = inherited.watermark_at, inherited.committed
+
+    def __getitem__(self, name: str) -> PartitionState:
+        return self._states[name]
+
+    def get(self, name: str) -> PartitionState | None:
+        """Return the state of a partition, None if it is not assigned."""
+        return self._states.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order of the assignment."""
+        return tuple(self._states)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next offset of each open partition."""
+        return {name: state.position for name, state in self._states.items() if state.is_open}
+
+    @property
+    def missing(self) -> set[str]:
+        """Names that are not read yet: the bounds of their logs are not known."""
+        return {name for name, state in self._states.items() if not state.is_open}
+
+    @property
+    def lag(self) -> int:
+        """Records known to be in the logs that were not read yet."""
+        return sum(max(0, state.end - state.position) for state in self._open)
+
+    @property
+    def caught_up(self) -> bool:
+        """The reader has been sent ``caught_up`` for every partition."""
+        return all(state.is_open and state.caught_up for state in self._states.values())
+
+    @property
+    def has_truncated_log(self) -> bool:
+        """Some log ends before the position in it: it has lost data, or was replaced."""
+        return any(state.end < state.position for state in self._open)
+
+    @property
+    def _open(self) -> list[PartitionState]:
+        return [state for state in self._states.values() if state.is_open]
+
+    # Changes
+
+    def assign(self, names: Collection[str]) -> tuple[list[str], list[str]]:
+        """Replace the assignment; return the names that were lost and gained. Nothing of a lost name is kept."""
+        lost, gained = sorted(self._states.keys() - set(names)), sorted(set(names) - self._states.keys())
+        if lost or gained:
+            self._states = {name: self._states.get(name) or PartitionState() for name in names}
+        return lost, gained
+
+    def begin(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
+        """Start a new consumer: open the logs of known ``bounds`` at their positions, close the others."""
+        self.watched_since = now
+        for name, state in self._states.items():
+            if name in bounds:
+                state.open(*bounds[name], now)
+            else:
+                state.close()
+
+    def add(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
+        """Open logs that were missing when the consumer started, or assigned later."""
+        for name, (begin, end) in bounds.items():
+            state = self._states[name]
+            state.caught_up = False
+            state.open(begin, end, now)
+
+    def pop_caught_up(self) -> list[str]:
+        """Return the names that have reached their target since the last call."""
+        names = [
+            name
+            for name, state in self._states.items()
+            if not state.caught_up and state.is_open and state.position >= state.target
+        ]
+        for name in names:
+            self._states[name].caught_up = True
+        return names
+
+    def tick(self) -> None:
+        """Expect everything that is in the logs now to be read by the next tick, a second later."""
+        for state in self._open:
+            state.expected_offset = state.end
+
+    # Liveness
+
+    def is_live(self, now: float) -> bool:
+        """Return whether a heartbeat may be sent: caught up, brokers answering, nothing overdue, watermarks current."""
+        overdue = any(state.position < state.expected_offset for state in self._open)
+        return self.caught_up and not overdue and not self.is_unanswered(now) and not self.is_watermark_late(now)
+
+    def is_watermark_late(self, now: float) -> bool:
+        """Return whether the publisher is gone, or lags behind what was accepted, for some partition."""
+        return any(now - (state.watermark_at or 0.0) > WATERMARK_WITHIN_S for state in self._open)
+
+    def is_unanswered(self, now: float) -> bool:
+        """Return whether the broker of some partition is silent."""
+        return any(now - state.answered_at > ANSWERED_WITHIN_S for state in self._open)
+
+    def is_slow(self, now: float) -> bool:
+        """Return whether the broker of some partition takes longer than it should."""
+        return any(now - state.answered_at > SLOW_AFTER_S for state in self._open)
+
+    def stalled(self, now: float, leaderless: Collection[str] = ()) -> list[str]:
+        """Return the names that need another consumer: records are waiting, or their leader does not answer."""
+        return [
+            name
+            for name, state in self._states.items()
+            if state.is_open
+            and name not in leaderless
+            and now - max(min(state.last_progress, state.answered_at), self.watched_since) >= STALLED_AFTER_S
+        ]
+
+    # Commits
+
+    def uncommitted(self, topic: str | None = None) -> dict[str, int]:
+        """Return the positions that differ from the committed ones; with ``topic``, of its partitions only."""
+        prefix = "" if topic is None else f"{topic}/"
+        return {
+            name: state.position
+            for name, state in self._states.items()
+            if state.is_open and state.position != state.committed and name.startswith(prefix)
+        }
+
+    def set_committed(self, offsets: Mapping[str, int]) -> None:
+        """Record a commit; names that were lost meanwhile are skipped."""
+        for name, offset in offsets.items():
+            if (state := self.get(name)) is not None:
+                state.committed = offset

@@ -7,11 +7,13 @@ import pytest
 
 from bridge import side_channels as module
 from bridge.session import BridgeLink
-from bridge.side_channels import MapFeed
+from bridge.side_channels import MapFeed, OwnersFeed
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import feed
+from diem.protocol.assignment import STABLE, Clone, Owner
 from diem.protocol.partition_map import HEAD_KEY, START_KEY, Entry, Head, MapBuilder, encode_entry, encode_head
+from tests.support.patience import PATIENCE_S
 
 NAME = "x.partition-map/0"
 
@@ -203,3 +205,60 @@ async def test_a_map_that_kafka_did_not_confirm_is_nothing_to_live_by(
     assert (feeding.caught_up, feeding.is_current) == (True, False)
     monkeypatch.setattr(reader.map, "is_current", lambda: True)
     assert feeding.is_current
+
+
+class Group:
+    """A group as its coordinator describes it, and the membership of b001."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
+        self.owner = Owner("b001", "ws://in-1", "ws://out-1")
+        self.rejoins = 0
+        self.membership = SimpleNamespace(
+            group="z-1", owner=self.owner, assigned=frozenset({0, 1}), rejoin=self._rejoin
+        )
+        self.members = {"b001": self.owner, "b002": Owner("b002", "ws://in-2", "ws://out-2")}
+        self.owners = {0: "b001", 1: "b001", 2: "b002"}
+        self.reads = 0
+        monkeypatch.setattr(OwnersFeed, "_describe", self._describe)
+        self.feed = OwnersFeed(wire.link, KafkaOptions("nobody:1", topic_prefix="x."), cast("Any", self.membership))
+
+    def _rejoin(self) -> None:
+        self.rejoins += 1
+
+    async def _describe(self) -> Clone:
+        self.reads += 1
+        return Clone(STABLE, self.members, self.owners)
+
+
+@pytest.fixture
+async def group(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> AsyncIterator[Group]:
+    made = Group(monkeypatch, wire)
+    monkeypatch.setattr(module, "UNSTABLE_POLL_S", 0.0)
+    running = asyncio.create_task(made.feed.run())
+    yield made
+    running.cancel()
+
+
+async def test_owners_are_sent_once_and_again_after_every_assignment(group: Group, wire: Wire) -> None:
+    await settled()
+    urls = {"x.updates/0": "ws://out-1", "x.updates/1": "ws://out-1", "x.updates/2": "ws://out-2"}
+    assert (wire.said, group.reads, group.rejoins) == ([feed.Owners(urls)], 1, 0)
+    group.feed.on_assignment()
+    await settled()
+    assert (wire.said, group.reads) == ([feed.Owners(urls)] * 2, 2)
+
+
+async def test_member_rejoins_when_the_group_has_old_urls_of_its_server(group: Group, wire: Wire) -> None:
+    group.members["b001"] = Owner("b001", "ws://old-in-1", "ws://old-out-1")
+    await settled()
+    assert group.rejoins
+    assert wire.said == []
+
+
+async def test_group_is_read_more_often_until_it_agrees_with_the_assignment(group: Group, wire: Wire) -> None:
+    group.owners = {0: "b001", 2: "b002"}
+    async with asyncio.timeout(PATIENCE_S):
+        while group.reads < 5:
+            await asyncio.sleep(0)
+    said = [message for message in wire.said if isinstance(message, feed.Owners) and len(message.owners) == 2]
+    assert len(said) == 1, "only what has changed is sent"

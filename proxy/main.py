@@ -1,4 +1,4 @@
-"""Wires a proxy: the edge, the links to servers, the watch of the metadata service, and an orderly end."""
+"""Entry point of a proxy: wires the clients' edge, the links to servers and the snapshots, and shuts down in order."""
 
 import asyncio
 import gc
@@ -18,18 +18,16 @@ from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind
 from diem.process.open_files import allow_connections
 from diem.traffic.recording import recording
-from proxy import counters
-from proxy.allowed import Allowed
 from proxy.passthrough import PassthroughProxy
-from proxy.proxy import Proxy, ProxyClientConnection
+from proxy.proxy import Proxy, ProxyClientConnection, samples
 from proxy.routing import Router
-from proxy.settings import Settings
+from proxy.settings import Allowed, Settings
 from proxy.shared import SharedProxy
 from proxy.snapshot_client import SnapshotClient
-from proxy.upstream_pool import Dialler, UpstreamPool
+from proxy.upstream_pool import UpstreamDialer, UpstreamPool
 
-LOOK_EVERY = 1.0
-SEND_BUFFER = 64 * 1024
+CHECK_EVERY_S = 1.0
+SEND_BUFFER_BYTES = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -39,26 +37,25 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
-    dialler = Dialler(key, settings.internal_sockets)
-    standing = UpstreamPool(dialler)
-    router = Router(settings.clone, Allowed(settings.allowed), lambda url: service.load[url])
+    dialer = UpstreamDialer(key, settings.internal_sockets)
+    router = Router(settings.clone, Allowed(settings.allowed))
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
-        service = SharedProxy(fanout, router, standing, clock, later, limit=settings.subscriptions)
+        service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions)
     else:
         service = PassthroughProxy(
-            fanout.stats, router, dialler, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
+            fanout.stats, router, dialer, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
         )
-    standing.receiver = service
+    pool = UpstreamPool(dialer, service)
     edge = Edge(fanout, Gate(gate_rules(settings)), _edge_rules(settings), service)
-    proxy = Proxy(edge=edge, router=router, standing=standing, service=service, watch=lambda: watch, clock=clock)
-    watch = SnapshotClient(settings.metadata_urls, key, proxy.take, sockets=settings.internal_sockets)
+    proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
+    snapshots = SnapshotClient(settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
     check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
     public = Listener(
-        bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service.remind), send_buffer=SEND_BUFFER
+        bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service), send_buffer=SEND_BUFFER_BYTES
     )
     internal = InternalListener(
         settings.internal_host,
@@ -71,18 +68,19 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "version": __version__,
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "metadata": snapshots.connected,
             **proxy.status(),
         },
         sockets=settings.internal_sockets,
     )
-    forget = metrics.register(lambda: counters.samples(proxy))
+    forget = metrics.register(lambda: samples(proxy))
     await internal.start()
     await public.start()
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     async with recording(settings, edge), asyncio.TaskGroup() as tasks:
-        works = [watch.run(), standing.run(), edge.wheel.run(), _look(proxy)]
+        works = [snapshots.run(), pool.run(), edge.wheel.run(), _check(proxy)]
         if isinstance(service, PassthroughProxy):
             works.append(service.wheel.run())
         running = [tasks.create_task(work) for work in works]
@@ -91,15 +89,15 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await edge.drain(life.drain_seconds)
         for task in running:
             task.cancel()
-    dialler.stop()
+    dialer.stop()
     internal.stop()
     forget()
 
 
-async def _look(proxy: Proxy) -> None:
+async def _check(proxy: Proxy) -> None:
     while True:
-        await asyncio.sleep(LOOK_EVERY)
-        proxy.look()
+        await asyncio.sleep(CHECK_EVERY_S)
+        proxy.check()
 
 
 def _edge_rules(settings: Settings) -> EdgeRules:

@@ -1,182 +1,381 @@
-"""Passthrough mode: answers clients, each of which has links of its own, and gives up servers that are silent."""
+"""Passthrough mode: each client has links of its own to the servers that it needs, and gets their bytes as they are."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.links.timer_wheel import TimerWheel
 from diem.process.clock import Clock
-from diem.protocol import messages
+from diem.protocol import endpoints, messages
 from diem.protocol.codes import ErrorCode
-from proxy import upstream_messages
-from proxy.checks import refusal
-from proxy.passthrough_client import PassthroughClient
-from proxy.relocation import Later
-from proxy.requests import MAX_PENDING, Request
+from diem.protocol.frames import frames_of, text_frame
+from proxy.pending import (
+    MAX_PENDING,
+    CallLater,
+    PendingSubscribe,
+    PendingSubscribes,
+    PendingUnsubscribes,
+    TimerHandle,
+    refuse_pending,
+    send_status,
+)
+from proxy.relocation import Action, BecameStale, Recovered, Relocator, SendSubscribe, SendUnsubscribe
 from proxy.routing import Router
-from proxy.status_messages import too_many
-from proxy.upstream import Receiver
-from proxy.upstream_pool import ClientUpstreamLink, Dialler, UpstreamLink
+from proxy.upstream import Upstream
+from proxy.upstream_pool import UpstreamDialer, UpstreamLink
+
+UNUSED_LINK_S: Final = 10.0
+"""For which a link without subscriptions is kept: the client may come back to that server."""
 
 
 class PassthroughProxy:
-    """A ``Service`` for clients, and the ``Receiver`` of the standing links, which only show who is alive.
+    """The service of the proxy's clients, and the listener of the pool's links, which only show who is alive.
 
     Args:
         upstreams: links of all clients together; a request that needs more is refused with ``limit``. Endpoints that
-            move may exceed it by what is closed within the grace.
+            move may exceed it by what is closed within 10 s.
     """
 
     def __init__(
         self,
-        accounts: DeliveryStats,
+        stats: DeliveryStats,
         router: Router,
-        dialler: Dialler,
+        dialer: UpstreamDialer,
         clock: Clock,
-        later: Later,
+        later: CallLater,
         *,
         upstreams: int,
         limit: int = 128,
     ) -> None:
-        self._accounts = accounts
-        self._router = router
-        self._dialler = dialler
-        self._clock = clock
-        self._later = later
+        self.stats = stats
+        self.router = router
+        self.clock = clock
+        self.later = later
+        self.clients: dict[EdgeConnection, PassthroughClient] = {}
+        self.load: Counter[str] = Counter()
+        """Server -> links of clients."""
+        self.wheel: TimerWheel[UpstreamLink] = TimerWheel(_turn)
+        self._dialer = dialer
         self._upstreams = upstreams
         self._limit = limit
-        self.passengers: dict[EdgeConnection, PassthroughClient] = {}
-        self.load: Counter[str] = Counter()
-        """Server -> lines of clients."""
-        self.wheel: TimerWheel[UpstreamLink] = TimerWheel(_turn)
         self._slots: dict[UpstreamLink, int] = {}
 
     # Service
 
     def joined(self, client: EdgeConnection) -> None:
-        """Nothing: links come with the first subscription."""
+        """Do nothing: links come with the first subscription."""
 
     def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
-        """Ask the servers concerned."""
-        passenger = self.passengers.get(client)
-        if passenger is None:
-            passenger = self.passengers[client] = PassthroughClient(
-                client,
-                accounts=self._accounts,
-                router=self._router,
-                clock=self._clock,
-                later=self._later,
-                make_line=self._make_line,
-                drop_line=self._drop_line,
-            )
-        if passenger.pending >= MAX_PENDING:
-            too_many(client, request.id)
+        """Pass the request on to the servers concerned."""
+        of_client = self.clients.get(client)
+        if of_client is None:
+            of_client = self.clients[client] = PassthroughClient(client, self)
+        if of_client.pending >= MAX_PENDING:
+            refuse_pending(client, request.id)
             return
-        asked = Request(client, request.id, request.endpoints)
-        held = set(passenger.wanted)
+        waiting = PendingSubscribe(client, request.id, request.endpoints)
+        held = set(of_client.wanted)
         for name in request.endpoints:
-            refused = refusal(name, held, self._limit)
-            if refused is None:
-                held.add(name)
-                asked.waiting.add(name)
+            if not endpoints.is_valid(name):
+                waiting.rejected[name] = messages.BAD_NAME
+            elif name not in held and len(held) >= self._limit:
+                waiting.rejected[name] = messages.over_limit(self._limit)
             else:
-                asked.rejected[name] = refused
-        if len(self._slots) + self._new_lines(passenger, asked) > self._upstreams:
+                held.add(name)
+                waiting.waiting.add(name)
+        if len(self._slots) + self._new_links(of_client, waiting) > self._upstreams:
             text = f"more than {self._upstreams} links to servers"
             client.respond(messages.error(ErrorCode.LIMIT, text, request.id))
             return
-        passenger.subscribe(asked)
+        of_client.subscribe(waiting)
 
     def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
-        """Tell the servers concerned."""
-        passenger = self.passengers.get(client)
-        if passenger is None:
+        """Pass the request on to the servers concerned."""
+        of_client = self.clients.get(client)
+        if of_client is None:
             client.respond(messages.unsubscribed(request.id, request.endpoints))
-        elif passenger.pending >= MAX_PENDING:
-            too_many(client, request.id)
+        elif of_client.pending >= MAX_PENDING:
+            refuse_pending(client, request.id)
         else:
-            passenger.unsubscribe(request)
+            of_client.unsubscribe(request)
 
     def blocked(self, client: EdgeConnection) -> None:
-        """Read no more for it."""
-        passenger = self.passengers.get(client)
-        if passenger is not None:
-            passenger.block(blocked=True)
+        """Stop reading from the client's servers."""
+        of_client = self.clients.get(client)
+        if of_client is not None:
+            of_client.block(blocked=True)
 
     def unblocked(self, client: EdgeConnection) -> None:
-        """Read on; the status that it was just given speaks for all."""
-        passenger = self.passengers.get(client)
-        if passenger is not None:
-            passenger.block(blocked=False)
-            passenger.remind()
+        """Resume reading, and resend what is stale after the global status that the client was just sent."""
+        of_client = self.clients.get(client)
+        if of_client is not None:
+            of_client.block(blocked=False)
+            of_client.resend_stale_status()
 
     def left(self, client: EdgeConnection) -> None:
-        """Hang up."""
-        passenger = self.passengers.pop(client, None)
-        if passenger is not None:
-            passenger.leave()
+        """Close the links of a client that is gone."""
+        of_client = self.clients.pop(client, None)
+        if of_client is not None:
+            of_client.leave()
 
-    def remind(self, client: EdgeConnection) -> None:
-        """After a status that speaks for all."""
-        passenger = self.passengers.get(client)
-        if passenger is not None:
-            passenger.remind()
+    def resend_stale_status(self, client: EdgeConnection) -> None:
+        """Send which endpoints of a client are stale although a global status has just said otherwise."""
+        of_client = self.clients.get(client)
+        if of_client is not None:
+            of_client.resend_stale_status()
 
     def rerouted(self) -> None:
-        """There is another snapshot."""
-        for passenger in self.passengers.values():
-            passenger.follower.rerouted()
+        """Apply a new snapshot of the router."""
+        for of_client in self.clients.values():
+            of_client.rerouted()
 
-    # Receiver, of the standing links
+    # Listener of the pool's links
 
-    def opened(self, url: str) -> None:
-        """Nothing: clients' lines dial by themselves."""
+    def opened(self, link: Upstream) -> None:
+        """Do nothing: the links of clients dial by themselves."""
 
     def updates(self, url: str, data: bytes, frames: int) -> None:
-        """Nothing was subscribed."""
+        """Do nothing: these links have no subscriptions."""
 
-    def heard(self, url: str, message: upstream_messages.Said) -> None:
-        """Nothing: clients' lines hear it, too."""
+    def message(self, url: str, message: messages.ServerMessage) -> None:
+        """Do nothing: the links of clients receive it, too."""
 
     def lost(self, url: str) -> None:
-        """The server is gone, or silent: so are the clients' lines to it."""
-        for line in [line for line in self._slots if line.url == url]:
-            line.cut()
+        """Drop the clients' connections to a server that is gone, or silent."""
+        for link in [link for link in self._slots if link.url == url]:
+            link.drop()
 
-    # Lines
+    # Links of clients
 
-    def _new_lines(self, passenger: PassthroughClient, request: Request) -> int:
-        used = passenger.follower.used
-        homes = {self._router.owner(name, used=used) for name in request.waiting if name not in passenger.follower}
-        return len(homes - passenger.lines.keys() - {None})
+    def _new_links(self, client: "PassthroughClient", request: PendingSubscribe) -> int:
+        relocator = client.relocator
+        new = [name for name in request.waiting if name not in relocator.routes]
+        homes = {self.router.owner(name, used=relocator.used, load=self.load) for name in new}
+        return len(homes - client.links.keys() - {None})
 
-    def _make_line(self, url: str, receiver: Receiver, session: Session) -> UpstreamLink:
-        line = ClientUpstreamLink(url, self._dialler, receiver, session, self._accounts)
-        self._slots[line] = self.wheel.add(line)
+    def connect(self, url: str, client: "PassthroughClient", session: Session) -> UpstreamLink:
+        """Open a link of a client."""
+        link = self._dialer.client_link(url, client, session, self.stats)
+        self._slots[link] = self.wheel.add(link)
         self.load[url] += 1
-        line.start()
-        return line
+        link.start()
+        return link
 
-    def _drop_line(self, line: UpstreamLink) -> None:
-        self.wheel.discard(line, self._slots.pop(line))
-        self.load[line.url] -= 1
-        if not self.load[line.url]:
-            del self.load[line.url]
-        line.stop()
+    def disconnect(self, link: UpstreamLink) -> None:
+        """Close a link of a client."""
+        self.wheel.discard(link, self._slots.pop(link))
+        self.load[link.url] -= 1
+        if not self.load[link.url]:
+            del self.load[link.url]
+        link.stop()
 
     @property
-    def lines(self) -> int:
+    def links(self) -> int:
         """Links of clients, open or dialled."""
         return len(self._slots)
 
 
-def _turn(line: UpstreamLink, *, due: bool) -> None:
-    """A ping every 25 s; but who is not read from cannot answer."""
-    link = line.link
-    if link is None or not link.transport.is_reading():
+def _turn(link: UpstreamLink, *, due: bool) -> None:
+    """Ping the server every 25 s, unless the link is not read from: then no pong can arrive."""
+    upstream = link.upstream
+    if upstream is None or not upstream.transport.is_reading():
         return
     if due:
-        link.alive = False
-        link.ping()
-    elif not link.alive:
-        line.cut()
+        upstream.alive = False
+        upstream.ping()
+    elif not upstream.alive:
+        link.drop()
+
+
+class PassthroughClient:
+    """One client: the listener of its links, with the names of its subscriptions and its requests that wait."""
+
+    def __init__(self, client: EdgeConnection, proxy: PassthroughProxy) -> None:
+        self.links: dict[str, UpstreamLink] = {}
+        """Server -> link, open or dialled."""
+        self.wanted: dict[str, int] = {}
+        """Endpoint -> version that the client held when it subscribed."""
+        self._client = client
+        self._session = client.session
+        self._proxy = proxy
+        self._open: dict[str, Upstream] = {}
+        self._unsubscribes = PendingUnsubscribes(self._confirm)
+        self._closing_unused = False
+        self._timer: TimerHandle | None = None
+        self.relocator = Relocator(proxy.router, self._open, proxy.clock.monotonic, proxy.load)
+        self._subscribes = PendingSubscribes(self._answer, self._expire, proxy.later, group_s=0.0)
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for servers."""
+        return len(self._subscribes.by_client.get(self._client, ())) + len(self._unsubscribes)
+
+    def subscribe(self, request: PendingSubscribe) -> None:
+        """Subscribe to the names that the request waits for."""
+        self.wanted.update({name: request.known[name] for name in request.waiting})
+        self._subscribes.add(request)
+        self._apply(self.relocator.subscribe(sorted(request.waiting)))
+
+    def unsubscribe(self, request: messages.Unsubscribe) -> None:
+        """Unsubscribe, and reply when every server concerned has confirmed, or its link is gone."""
+        for name in request.endpoints:
+            self.wanted.pop(name, None)
+        self._subscribes.cancel(self._client, request.endpoints)
+        trace_unsubscribed(self._session, request.endpoints)
+        self._apply(self.relocator.unsubscribe(request.endpoints))
+        self._unsubscribes.add(request)
+
+    def block(self, *, blocked: bool) -> None:
+        """Stop or resume reading from its servers, which conflate meanwhile."""
+        for upstream in self._open.values():
+            if not upstream.transport.is_closing():
+                (upstream.transport.pause_reading if blocked else upstream.transport.resume_reading)()
+
+    def resend_stale_status(self) -> None:
+        """Send which endpoints are stale although a global status has just said otherwise."""
+        self._send_stale([name for name in self.wanted if self.relocator.is_stale(name)])
+
+    def rerouted(self) -> None:
+        """Apply a new snapshot of the router."""
+        self._apply(self.relocator.rerouted())
+
+    def leave(self) -> None:
+        """Close all links: the client is gone."""
+        self._subscribes.drop(self._client)
+        self.relocator.close()
+        self._unsubscribes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self.links.values():
+            self._proxy.disconnect(link)
+        self.links.clear()
+        self._open.clear()
+
+    def _answer(self, request: PendingSubscribe) -> None:
+        ready, request.ready = request.ready, {}
+        rejected, request.rejected = request.rejected, {}
+        self._client.respond(messages.subscribed(request.id, ready, rejected))
+        trace_subscribed(self._session, {name: version for name, version in ready.items() if name in self.wanted})
+        # Not of names that it has unsubscribed from meanwhile.
+        stale = [name for name in ready if name in self.wanted and self.relocator.is_stale(name)]
+        if stale:
+            send_status(self._client, stale, self._proxy.clock, live=False)
+
+    def _expire(self, names: Iterable[str]) -> None:
+        self._apply(self.relocator.mark_stale(names))
+
+    def _confirm(self, request: messages.Unsubscribe) -> None:
+        for name in request.endpoints:
+            if name not in self.wanted:
+                self._session.forget(name.encode(errors="replace"))
+        self._client.respond(messages.unsubscribed(request.id, request.endpoints))
+        self._close_unused_later()
+
+    # Listener of its links
+
+    def opened(self, link: Upstream) -> None:
+        """Request everything that belongs to this server."""
+        self._open[link.url] = link
+        if self._session.blocked:
+            self.block(blocked=True)
+        self._apply(self.relocator.opened(link.url))
+
+    def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - the server makes no difference
+        """Pass updates on: in one write, or frame by frame to be conflated when the client is blocked."""
+        self._proxy.stats.offered += frames
+        if self._session.blocked:
+            self._session.send_many(frames_of(data))
+        else:
+            self._session.send(data)
+
+    def message(self, url: str, message: messages.ServerMessage) -> None:
+        """Answer the client, and relocate."""
+        match message:
+            case messages.SubscribedReply():
+                registered, actions = self.relocator.subscribed(url, message)
+                # An answer to a request of the proxy's own answers none of the client's.
+                self._subscribes.answered(registered)
+                self._apply(actions)
+            case messages.UnsubscribedReply():
+                self._unsubscribes.confirmed(url, message.id)
+            case messages.ResyncMessage():
+                for name in message.endpoints:
+                    if name in self.wanted:
+                        self._proxy.stats.offered += 1
+                        self._session.send(text_frame(messages.resync([name])))
+            case _:
+                self._apply(self.relocator.handle(url, message))
+
+    def lost(self, url: str) -> None:
+        """Count as stale what this server serves; nothing more comes from there."""
+        self._open.pop(url, None)
+        self._apply(self.relocator.lost(url))
+        self._close_unused_later()
+        self._unsubscribes.lost(url)
+
+    # Relocation
+
+    def _apply(self, actions: Iterable[Action]) -> None:
+        """Carry out what the relocator has decided, and have it called when its next tick is due."""
+        for action in actions:
+            match action:
+                case SendSubscribe(url, request_id, names):
+                    # What the client was sent since it subscribed it drops when it is sent again.
+                    self._open[url].subscribe(request_id, {name: self.wanted.get(name) or None for name in names})
+                case SendUnsubscribe(url, request_id, names):
+                    self._open[url].unsubscribe(request_id, names)
+                    self._unsubscribes.sent(url, request_id, names)
+                case BecameStale(names):
+                    self._send_stale(names)
+                case Recovered(names):
+                    # Also of endpoints that it has subscribed to again: it may have been sent that they are stale.
+                    send_status(self._client, names, self._proxy.clock, live=True)
+        for url in [url for url in self.relocator.used if url not in self.links]:
+            self.links[url] = self._proxy.connect(url, self, self._session)
+        if any(url not in self.relocator.used for url in self.links):
+            self._close_unused_later()
+        if self._timer is None and (delay := self.relocator.tick_after_s) is not None:
+            self._timer = self._proxy.later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._apply(self.relocator.tick())
+
+    def _send_stale(self, names: Iterable[str]) -> None:
+        """Send a partial status; names that the client was not answered for are sent with the answer."""
+        if stale := [name for name in names if name not in self._subscribes]:
+            send_status(self._client, stale, self._proxy.clock, live=False)
+
+    def _close_unused_later(self) -> None:
+        if not self._closing_unused:
+            self._closing_unused = True
+            self._proxy.later(UNUSED_LINK_S, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._closing_unused = False
+        needed = self.relocator.used.keys() | self._unsubscribes.urls
+        for url in self.links.keys() - needed:
+            self._open.pop(url, None)
+            self._proxy.disconnect(self.links.pop(url))
+            self._unsubscribes.lost(url)
+
+
+def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> None:
+    """Record the subscriptions of a client that was answered with these versions."""
+    if session.visit is not None:
+        named = {name.encode(): version for name, version in versions.items()}
+        if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
+            session.endpoints.update(dict.fromkeys(new))
+            session.visit.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
+
+
+def trace_unsubscribed(session: Session, names: Iterable[str]) -> None:
+    """Record that a client has unsubscribed."""
+    if session.visit is not None:
+        named = dict.fromkeys(name.encode(errors="replace") for name in names)
+        if subscribed := [endpoint for endpoint in named if endpoint in session.endpoints]:
+            for endpoint in subscribed:
+                del session.endpoints[endpoint]
+            session.visit.unsubscribed(subscribed)

@@ -1,14 +1,17 @@
-"""One proxy without its sockets to clients: what it routes by, which mode it is in, and whether it is of any use."""
+"""One proxy without its sockets to clients: readiness, snapshots, status and metrics."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
 
+from diem.links import edge_samples
 from diem.links.edge import Edge
 from diem.links.edge_connection import EdgeConnection
 from diem.links.epochs import Epochs
+from diem.process import metrics
 from diem.process.clock import Clock
+from diem.process.metrics import Sample
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
 from diem.protocol.update import iso
@@ -16,65 +19,62 @@ from proxy.passthrough import PassthroughProxy
 from proxy.relocation import Relocator
 from proxy.routing import Router
 from proxy.shared import SharedProxy
-from proxy.snapshot_client import SnapshotClient
 from proxy.upstream_pool import UpstreamPool
 
-NOBODY_FOR: Final = 10.0
-"""Seconds without any server after which clients are sent away: another proxy may reach some."""
+UNREACHABLE_S: Final = 10.0
+"""Without any server after which clients are sent away: another proxy may reach some."""
 
 
 class ProxyClientConnection(EdgeConnection):
     """One client of a proxy."""
 
-    __slots__ = ("_remind",)
+    __slots__ = ("_resend_stale_status",)
 
-    def __init__(self, edge: Edge, remind: Callable[["EdgeConnection"], None]) -> None:
+    def __init__(self, edge: Edge, service: SharedProxy | PassthroughProxy) -> None:
         super().__init__(edge)
-        self._remind = remind
+        self._resend_stale_status = service.resend_stale_status
 
     def turn(self, *, due: bool) -> None:
-        """The status every 25 s speaks for all endpoints: what is stale nevertheless follows it."""
+        """Resend which endpoints are stale after the global status every 25 s, which speaks for all."""
         super().turn(due=due)
         if due and not self.session.blocked:
-            self._remind(self)
+            self._resend_stale_status(self)
 
 
 class Proxy:
-    """Takes snapshots, and tells the edge whether clients may come."""
+    """Applies snapshots, and decides whether clients may connect."""
 
     def __init__(
         self,
         *,
         edge: Edge,
         router: Router,
-        standing: UpstreamPool,
+        pool: UpstreamPool,
         service: SharedProxy | PassthroughProxy,
-        watch: Callable[[], SnapshotClient],
         clock: Clock,
     ) -> None:
         self.edge = edge
         self.service = service
-        self.standing = standing
+        self.pool = pool
         self._router = router
-        self._watch = watch
         self._clock = clock
         self._epochs = Epochs()
-        self._alone_since: float | None = None
+        self._unreachable_since: float | None = None
         self._log = structlog.get_logger("proxy")
         edge.say_status(live=False, since=iso(clock.wall_ms()))
 
-    def take(self, snapshot: Snapshot) -> bool:
-        """Route by a new snapshot, unless it is older than the last one; clients are taken from the first one on."""
+    def apply_snapshot(self, snapshot: Snapshot) -> bool:
+        """Route by a new snapshot; the first one makes the proxy ready. Return False for one that is too old."""
         head, was_behind = snapshot.map.head, self._epochs.behind
         if not self._epochs.admits(head.epoch, self._clock.monotonic(), head.partitions):
             if not was_behind:
                 self._log.warning("metadata service has an older map", epoch=head.epoch)
             return False
         first = self._router.snapshot is None
-        self._router.take(snapshot)
+        self._router.apply(snapshot)
         if self._router.refused:
             self._log.warning("servers outside of the allow-list are ignored", servers=self._router.refused)
-        self.keep()
+        self._keep_links()
         self.service.rerouted()
         if first:
             self.edge.ready = True
@@ -82,61 +82,74 @@ class Proxy:
             self._log.info("ready", epoch=head.epoch, servers=sorted(self._router.members))
         return True
 
-    def keep(self) -> None:
-        """Have links to all members, and to who else still serves something."""
-        self.standing.keep([*self._router.members, *self.service.load])
+    def _keep_links(self) -> None:
+        """Keep links to all members, and to other servers that still serve something."""
+        self.pool.keep([*self._router.members, *self.service.load])
 
-    def look(self) -> None:
-        """Once a second: drop links that nothing needs, and notice when no server can be reached at all."""
+    def check(self) -> None:
+        """Drop links that nothing needs, and send clients away when no server can be reached; called every second."""
         if self._router.snapshot is None:
             return
-        self.keep()
+        self._keep_links()
         now = self._clock.monotonic()
-        if self.standing.open:
-            self._alone_since = None
+        if self.pool.open:
+            self._unreachable_since = None
             self.edge.ready = True
-        elif self._alone_since is None:
-            self._alone_since = now
-        elif self.edge.ready and now - self._alone_since >= NOBODY_FOR:
+        elif self._unreachable_since is None:
+            self._unreachable_since = now
+        elif self.edge.ready and now - self._unreachable_since >= UNREACHABLE_S:
             self._log.warning("no server can be reached: clients are sent away", clients=len(self.edge.connections))
             self.edge.ready = False
             for client in list(self.edge.connections):
                 client.close(Close.NO_UPSTREAM, "retry=2000")
 
     def why_not_ready(self) -> str | None:
-        """Why no clients should be sent here."""
+        """Return why no clients should be sent here, None when ready."""
         if self.edge.draining:
             return "draining"
         if self._router.snapshot is None:
             return "the metadata service has not told yet who owns what"
         return None if self.edge.ready else "no server can be reached"
 
-    def followers(self) -> list[Relocator]:
-        """All that follow: one, or one for each client."""
+    def relocators(self) -> list[Relocator]:
+        """Return all relocators: one, or one for each client."""
         if isinstance(self.service, SharedProxy):
-            return [self.service.follower]
-        return [passenger.follower for passenger in self.service.passengers.values()]
+            return [self.service.relocator]
+        return [client.relocator for client in self.service.clients.values()]
 
     def status(self) -> dict[str, Any]:
-        """The part of ``/status`` that is this proxy's own."""
+        """Return the part of ``/status`` that is specific to proxies."""
         snapshot = self._router.snapshot
-        followers = self.followers()
+        relocators = self.relocators()
         return {
             "ready": self.why_not_ready() is None,
-            "metadata": self._watch().connected,
             "epoch": None if snapshot is None else snapshot.map.head.epoch,
             "servers": sorted(self._router.members),
             "servers_refused": self._router.refused,
-            "servers_open": sorted(self.standing.open),
-            "upstreams": len(self.standing.open) + (0 if isinstance(self.service, SharedProxy) else self.service.lines),
+            "servers_open": sorted(self.pool.open),
+            "upstreams": len(self.pool.open) + (0 if isinstance(self.service, SharedProxy) else self.service.links),
             "clients": len(self.edge.connections),
             "subscriptions": self.subscriptions(),
-            "endpoints": len({name for follower in followers for name in follower}),
-            "stale": sum(follower.stale for follower in followers),
+            "endpoints": len({name for relocator in relocators for name in relocator.routes}),
+            "stale": sum(relocator.stale for relocator in relocators),
         }
 
     def subscriptions(self) -> int:
-        """Pairs of a client and an endpoint."""
+        """Return the number of pairs of a client and an endpoint."""
         if isinstance(self.service, SharedProxy):
             return self.edge.fanout.registry.entries
-        return sum(len(passenger.wanted) for passenger in self.service.passengers.values())
+        return sum(len(client.wanted) for client in self.service.clients.values())
+
+
+def samples(proxy: Proxy) -> Iterable[Sample]:
+    """Yield all samples of one scrape."""
+    yield from edge_samples.samples(proxy.edge)
+    yield metrics.SUBSCRIPTIONS.sample(proxy.subscriptions())
+    if isinstance(proxy.service, SharedProxy):
+        relay, fanout = proxy.service.relay, proxy.edge.fanout
+        yield metrics.ENDPOINTS.sample(len(relay.retained))
+        yield metrics.UPDATES_RECEIVED.sample(relay.counts.consumed)
+        yield metrics.UPDATES_STALE.sample(relay.counts.stale)
+        yield metrics.UPDATES_FANNED_OUT.sample(fanout.delivered)
+        yield metrics.UPDATES_NOT_SUBSCRIBED.sample(fanout.not_subscribed)
+        yield metrics.UPDATES_CONFLATED.sample(relay.conflated)

@@ -1,454 +1,419 @@
-"""Relocation of endpoints: which server serves each, where it is subscribed, and whether that is current. Pure.
+"""Relocation of endpoints: which server each is subscribed at, when it moves, and whether it is stale. Pure.
 
-In shared mode one follower follows for all clients, in passthrough mode each client has its own.
+Every event is a method that returns the actions which follow from it, in order; the caller carries them out. There is
+one relocator for all clients in shared mode, and one for each client in passthrough mode.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from diem.process.backoff import full_jitter
+from diem.protocol.messages import ErrorReply, MovedMessage, ServerMessage, StatusMessage, SubscribedReply
 from proxy.routing import Router
 
-AWAY: Final = -1
-"""Instead of a request's id: not asked yet, because the link is down. It is asked when the link opens."""
-ANSWERED: Final = 0
-LEFT: Final = -2
-"""Refused there, or moved away; what it may still deliver is taken until the new server has answered."""
-
-
-class EndpointRoute:
-    """One endpoint."""
-
-    __slots__ = ("attempt", "behind", "due", "home", "hops", "places", "since", "stale")
-
-    def __init__(self, home: str | None) -> None:
-        self.home = home
-        """Where it belongs."""
-        self.places: dict[str, int] = {}
-        """Server -> the request that it has not answered yet, or one of the states above."""
-        self.stale = False
-        self.behind = False
-        """The server says that it is current but for this one."""
-        self.hops = 0
-        self.attempt = 0
-        self.due: float | None = None
-        """When to look for its server again."""
-        self.since: float | None = None
-        """Since when no server that is current answers for it."""
-
-    def serves(self, dead: Collection[str]) -> bool:
-        """Whether a server that is current answers for it."""
-        return not self.behind and any(state == ANSWERED and url not in dead for url, state in self.places.items())
-
-
-class Handle(Protocol):
-    """A timer."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-        ...
-
-
-Later = Callable[[float, Callable[[], None]], Handle]
-"""``loop.call_later``, or what stands for it in a test."""
-
-
-class Servers(Protocol):
-    """The links of a follower."""
-
-    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
-        """Ask a server; returns the request's id, from 1. None: there is no open link now, ``opened`` follows."""
-        ...
-
-    def drop(self, url: str, names: list[str]) -> None:
-        """Tell a server that these are not wanted, if there is an open link.
-
-        A server that nothing is wanted of any more need not be dialled any more.
-        """
-        ...
-
-
-class Audience(Protocol):
-    """Whom a follower follows for."""
-
-    def known(self, name: str) -> int | None:
-        """The version to subscribe with."""
-        ...
-
-    def answered(self, versions: Mapping[str, int | None]) -> None:
-        """A server has registered these, with the versions that it holds."""
-        ...
-
-    def stale(self, names: list[str]) -> None:
-        """Nobody who is current answers for these now."""
-        ...
-
-    def fresh(self, names: list[str]) -> None:
-        """Somebody does again."""
-        ...
-
-
-PATIENCE: Final = 3.0
-"""Seconds without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
-LOOK_EVERY: Final = 0.5
-
-
-class StalenessTracker:
-    """Judges the endpoints of one follower, those in trouble again and again.
-
-    Args:
-        followed: the follower's endpoints.
-        audience: hears what has become stale or fresh.
-        later: the timer.
-        now: monotonic seconds.
-        look: called with what is in trouble (not served, or to be asked for again), twice a second, before it is
-            judged again.
-    """
-
-    def __init__(
-        self,
-        followed: Mapping[str, EndpointRoute],
-        audience: Audience,
-        later: Later,
-        now: Callable[[], float],
-        look: Callable[[Iterable[str]], None],
-    ) -> None:
-        self._followed = followed
-        self._audience = audience
-        self._later = later
-        self._now = now
-        self._look = look
-        self._troubled: dict[str, None] = {}
-        self._timer: Handle | None = None
-        self.dead: set[str] = set()
-        """Servers that are not current, or not there."""
-
-    def look_at(self, names: Iterable[str], *, at_once: bool = False) -> None:
-        """Tell the audience what has become stale or fresh; watch what nobody answers for."""
-        stale, fresh = [], []
-        now = self._now()
-        for name in names:
-            followed = self._followed[name]
-            if followed.serves(self.dead):
-                followed.since = None
-                if followed.due is None:
-                    self._troubled.pop(name, None)
-                else:
-                    # Its home has refused it: another server serves it meanwhile.
-                    self._troubled[name] = None
-                if followed.stale:
-                    followed.stale = False
-                    fresh.append(name)
-                continue
-            if followed.since is None:
-                followed.since = now
-            self._troubled[name] = None
-            if not followed.stale and (at_once or now - followed.since >= PATIENCE):
-                followed.stale = True
-                stale.append(name)
-        if self._troubled and self._timer is None:
-            self._timer = self._later(LOOK_EVERY, self._again)
-        if stale:
-            self._audience.stale(stale)
-        if fresh:
-            self._audience.fresh(fresh)
-
-    def forget(self, name: str) -> None:
-        """It is followed no more."""
-        self._troubled.pop(name, None)
-
-    def close(self) -> None:
-        """Nothing is followed any more."""
-        self._troubled.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _again(self) -> None:
-        self._timer = None
-        self._look(self._troubled)
-        self.look_at(list(self._troubled))
-
+UNSENT: Final = -1
+"""Instead of a request's id: not requested yet, because the link is down. It is requested when the link opens."""
+REGISTERED: Final = 0
+REJECTED: Final = -2
+"""Refused there, or moved away; updates that still come from there are delivered until the new server has answered."""
 
 MAX_NAMES: Final = 1000
 """Endpoints in one message to a server, which refuses messages over 1 MiB."""
 MAX_HOPS: Final = 3
-"""Hints followed one after the other before an endpoint waits."""
-RETRY_BASE: Final = 0.5
-RETRY_CAP: Final = 5.0
-LEAVE_AFTER: Final = 5.0
-"""Seconds, and up to as many more, for which a server is not live before its endpoints go where the snapshot says."""
+"""Redirects followed at once before an endpoint waits."""
+RETRY_BASE_S: Final = 0.5
+RETRY_CAP_S: Final = 5.0
+LEAVE_AFTER_S: Final = 5.0
+"""For which a server is not live, and up to as many more, before its endpoints go where the snapshot says."""
+STALE_AFTER_S: Final = 3.0
+"""Without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
+TICK_S: Final = 0.5
+
+
+class SendSubscribe(NamedTuple):
+    """Subscribe to endpoints at a server, whose link is open."""
+
+    url: str
+    request_id: int
+    names: list[str]
+
+
+class SendUnsubscribe(NamedTuple):
+    """Unsubscribe from endpoints at a server, whose link is open."""
+
+    url: str
+    request_id: int
+    names: list[str]
+
+
+class BecameStale(NamedTuple):
+    """No live server serves these endpoints now."""
+
+    names: list[str]
+
+
+class Recovered(NamedTuple):
+    """A live server serves these endpoints again."""
+
+    names: list[str]
+
+
+Action = SendSubscribe | SendUnsubscribe | BecameStale | Recovered
+
+
+class EndpointRoute:
+    """One endpoint: its home, and its state at every server that was asked for it."""
+
+    __slots__ = ("attempt", "home", "hops", "lagging", "places", "retry_at", "stale", "unserved_since")
+
+    def __init__(self, home: str | None) -> None:
+        self.home = home
+        """The server that should serve it."""
+        self.places: dict[str, int] = {}
+        """Server -> id of the request that it has not answered yet, or one of the states above."""
+        self.stale = False
+        self.lagging = False
+        """Its server has reported itself live except for this endpoint."""
+        self.hops = 0
+        self.attempt = 0
+        self.retry_at: float | None = None
+        """When to route it again."""
+        self.unserved_since: float | None = None
+
+    def is_served(self, dead: Container[str]) -> bool:
+        """Return whether a live server serves it."""
+        return not self.lagging and any(state == REGISTERED and url not in dead for url, state in self.places.items())
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a server has registered it and has not sent it away."""
+        return REGISTERED in self.places.values()
 
 
 class Relocator:
-    """Keeps endpoints subscribed where the router says, at the new server before the old one is dropped."""
+    """Keeps endpoints subscribed where the router says, at the new server before the old one is dropped.
+
+    Args:
+        links: the servers whose link is open now, kept up to date by the caller before it reports the change.
+        now: monotonic seconds.
+        load: how busy this proxy keeps each server; None: by the endpoints of this relocator.
+    """
 
     def __init__(
-        self, router: Router, servers: Servers, audience: Audience, later: Later, now: Callable[[], float]
+        self,
+        router: Router,
+        links: Container[str],
+        now: Callable[[], float],
+        load: Counter[str] | None = None,
     ) -> None:
-        self._router = router
-        self._servers = servers
-        self._audience = audience
-        self._later = later
-        self._now = now
-        self._followed: dict[str, EndpointRoute] = {}
-        self._judge = StalenessTracker(self._followed, audience, later, now, self._look)
+        self.routes: dict[str, EndpointRoute] = {}
         self.used: Counter[str] = Counter()
-        """Server -> endpoints that have a place there; servers without any are not in it."""
-
-    def __len__(self) -> int:
-        return len(self._followed)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._followed)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._followed
-
-    def is_answered(self, name: str) -> bool:
-        """Whether a server has registered it and has not sent it away."""
-        followed = self._followed.get(name)
-        return followed is not None and ANSWERED in followed.places.values()
+        """Server -> endpoints that have a state there; servers without any are not in it."""
+        self._router = router
+        self._links = links
+        self._now = now
+        self._load = self.used if load is None else load
+        self._request_id = 0
+        self._dead: set[str] = set()
+        """Servers that are not live, or not reachable."""
+        self._leave_at: dict[str, float] = {}
+        """Dead server -> when its endpoints leave it."""
+        self._unserved: dict[str, None] = {}
+        """Endpoints to check at the next tick: unserved, or to be routed again."""
 
     def is_stale(self, name: str) -> bool:
-        """Whether the audience was told that it is."""
-        followed = self._followed.get(name)
-        return followed is not None and followed.stale
+        """Return whether an endpoint was reported stale."""
+        route = self.routes.get(name)
+        return route is not None and route.stale
 
     @property
     def stale(self) -> int:
         """Endpoints that are stale."""
-        return sum(followed.stale for followed in self._followed.values())
+        return sum(route.stale for route in self.routes.values())
 
-    # What the audience wants
+    @property
+    def tick_after_s(self) -> float | None:
+        """Seconds until :meth:`tick` is to be called, None while there is nothing to wait for."""
+        if not self._leave_at:
+            return TICK_S if self._unserved else None
+        leave = max(0.0, min(self._leave_at.values()) - self._now())
+        return min(TICK_S, leave) if self._unserved else leave
 
-    def follow(self, names: Iterable[str]) -> None:
-        """Subscribe; what is followed already is asked for again, with what the audience knows now."""
-        for name in (names := list(names)):
-            if name not in self._followed:
-                self._followed[name] = EndpointRoute(self._route(name, None))
-        self._ask(names)
+    # Events of clients
 
-    def unfollow(self, names: Iterable[str]) -> None:
-        """Unsubscribe."""
+    def subscribe(self, names: Iterable[str], *, at: str | None = None) -> list[Action]:
+        """Subscribe to endpoints at their homes, or at the server ``at``; one that has no route yet is routed first."""
+        now = self._now()
+        by_server: dict[str, list[str]] = {}
+        for name in names:
+            route = self.routes.get(name)
+            if route is None:
+                owner = self._router.owner(name, used=self.used, dead=self._dead, load=self._load)
+                route = self.routes[name] = EndpointRoute(owner)
+            if (url := at or route.home) is not None:
+                by_server.setdefault(url, []).append(name)
+            # Whether one that is moving is served by another server is checked at the next tick.
+            if route.unserved_since is None and len(route.places) < 2:
+                route.unserved_since = now
+            self._unserved[name] = None
+        actions: list[Action] = []
+        for url, requested in by_server.items():
+            for start in range(0, len(requested), MAX_NAMES):
+                part = requested[start : start + MAX_NAMES]
+                state = UNSENT
+                if url in self._links:
+                    state = self._request_id = self._request_id + 1
+                    actions.append(SendSubscribe(url, state, part))
+                for name in part:
+                    places = self.routes[name].places
+                    self.used[url] += url not in places
+                    places[url] = state
+        return actions
+
+    def unsubscribe(self, names: Iterable[str]) -> list[Action]:
+        """Drop endpoints, and unsubscribe from them wherever they were requested."""
         leaving: dict[str, list[str]] = {}
         for name in names:
-            followed = self._followed.pop(name, None)
-            self._judge.forget(name)
-            for url in tuple(followed.places) if followed is not None else ():
-                if self._remove(followed, url) != AWAY:
-                    leaving.setdefault(url, []).append(name)
-        self._drop(leaving)
+            self._unserved.pop(name, None)
+            if (route := self.routes.pop(name, None)) is None:
+                continue
+            for url in tuple(route.places):
+                self._remove(route, url)
+                leaving.setdefault(url, []).append(name)
+        return self._unsubscribe(leaving)
 
-    def suspect(self, names: Iterable[str]) -> None:
-        """Somebody has waited long enough for these: what has no answer is stale."""
-        self._judge.look_at([n for n in names if n in self._followed and not self.is_answered(n)], at_once=True)
+    def mark_stale(self, names: Iterable[str]) -> list[Action]:
+        """Count endpoints as stale that no server has registered, as a client has waited long enough."""
+        waiting = [name for name in names if (route := self.routes.get(name)) is not None and not route.is_registered]
+        return self._check(waiting, at_once=True)
 
     def close(self) -> None:
-        """Nobody is followed any more."""
-        self._followed.clear()
-        self._judge.close()
+        """Drop everything, without any action."""
+        self.routes.clear()
         self.used.clear()
+        self._unserved.clear()
+        self._leave_at.clear()
 
-    # What servers say
+    # Events of servers
 
-    def opened(self, url: str) -> None:
-        """A link is open: ask for everything that belongs there."""
-        self._judge.dead.discard(url)
-        self._ask([n for n, f in self._followed.items() if f.places.get(url) == AWAY], at=url)
+    def opened(self, url: str) -> list[Action]:
+        """Request everything that waited for this link to open."""
+        self._mark_live(url)
+        return self.subscribe([n for n, route in self.routes.items() if route.places.get(url) == UNSENT], at=url)
 
-    def lost(self, url: str) -> None:
-        """A link is gone. What has its home there waits for it, and is stale; what is hot goes elsewhere."""
-        self._died(url)
-        here = [name for name, followed in self._followed.items() if url in followed.places]
+    def lost(self, url: str) -> list[Action]:
+        """Wait for the server again with the endpoints whose home it is, which are stale; hot ones move at once."""
+        self._mark_dead(url)
+        here = [name for name, route in self.routes.items() if url in route.places]
         moving = []
         for name in here:
-            followed = self._followed[name]
-            if followed.home == url:
-                followed.places[url] = AWAY
-                if self._route(name, followed) != url and self._is_hot(name):
+            route = self.routes[name]
+            if route.home == url:
+                route.places[url] = UNSENT
+                if self._owner(name, route) != url and self._router.is_hot(name):
                     moving.append(name)
             else:
-                self._remove(followed, url)
-        self._judge.look_at(here, at_once=True)
-        self._rehome(moving)
+                self._remove(route, url)
+        return [*self._check(here, at_once=True), *self._rehome(moving)]
 
-    def subscribed(self, url: str, request_id: int, versions: Mapping[str, int | None]) -> None:
-        """A server has registered endpoints; what another request has asked for since is not answered by this."""
-        answered: dict[str, int | None] = {}
-        dropped: dict[str, list[str]] = {}
-        for name, version in versions.items():
-            followed = self._asked(name, url, request_id)
-            if followed is None:
+    def subscribed(self, url: str, reply: SubscribedReply) -> tuple[dict[str, int | None], list[Action]]:
+        """Apply the answer to a subscription; a newer request for the same endpoint is not answered by it.
+
+        Returns:
+            Endpoint -> version, of those that are registered now; and the actions.
+        """
+        registered: dict[str, int | None] = {}
+        leaving: dict[str, list[str]] = {}
+        stale = []
+        is_live = url not in self._dead
+        for name, version in reply.versions.items():
+            route = self.routes.get(name)
+            if route is None or route.places.get(url) != reply.id:
                 continue
-            followed.places[url] = ANSWERED
-            followed.behind = False
-            if followed.home == url:
+            registered[name] = version
+            route.places[url] = REGISTERED
+            route.lagging = False
+            if route.home == url:
                 # The answer of another server says nothing about the home, which may have to be asked again.
-                followed.hops = followed.attempt = 0
-                followed.due = None
-            answered[name] = version
-            for other in [place for place in followed.places if place != url and followed.home == url]:
-                self._remove(followed, other)
-                dropped.setdefault(other, []).append(name)
-        self._drop(dropped)
-        if answered:
-            self._audience.answered(answered)
-            self._judge.look_at(answered)
+                route.hops = route.attempt = 0
+                route.retry_at = None
+                for other in [place for place in route.places if place != url]:
+                    self._remove(route, other)
+                    leaving.setdefault(other, []).append(name)
+            if is_live:
+                route.unserved_since = None
+            if route.stale:
+                stale.append(name)
+        actions = self._unsubscribe(leaving) if leaving else []
+        if stale:
+            actions += self._check(stale)
+        if reply.elsewhere:
+            actions += self._leave(url, self._requested(url, reply.id, reply.elsewhere))
+        return registered, actions
 
-    def refused(self, url: str, request_id: int, elsewhere: Mapping[str, str | None]) -> None:
-        """A server has not registered endpoints; it may know who has each."""
-        self._leave(url, {n: hint for n, hint in elsewhere.items() if self._asked(n, url, request_id) is not None})
+    def handle(self, url: str, message: ServerMessage) -> list[Action]:
+        """Apply any other message of a server."""
+        match message:
+            case StatusMessage():
+                return self._status(url, message.endpoints, live=message.live)
+            case MovedMessage():
+                here = [n for n in message.endpoints if n in self.routes and url in self.routes[n].places]
+                return self._leave(url, dict.fromkeys(here, message.owner))
+            case ErrorReply():
+                return self._leave(url, self._requested(url, message.id, dict.fromkeys(self.routes)))
+            case _:
+                return []
 
-    def failed(self, url: str, request_id: int) -> None:
-        """A server has refused a request as a whole."""
-        self._leave(url, {n: None for n in self._followed if self._asked(n, url, request_id) is not None})
+    def _requested(self, url: str, request_id: int, hints: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return those of ``hints`` whose newest request at a server is ``request_id``."""
+        return {
+            name: hint
+            for name, hint in hints.items()
+            if (route := self.routes.get(name)) is not None and route.places.get(url) == request_id
+        }
 
-    def moved(self, url: str, names: Iterable[str], hint: str | None) -> None:
-        """A server sends endpoints away."""
-        self._leave(url, {n: hint for n in names if n in self._followed and url in self._followed[n].places})
+    def _status(self, url: str, names: Collection[str] | None, *, live: bool) -> list[Action]:
+        if names is not None:
+            here = [n for n in names if (r := self.routes.get(n)) is not None and r.is_registered and url in r.places]
+            for name in here:
+                self.routes[name].lagging = not live
+        elif live == (url not in self._dead):
+            return []
+        else:
+            (self._mark_live if live else self._mark_dead)(url)
+            here = [name for name, route in self.routes.items() if url in route.places]
+        return self._check(here, at_once=True)
 
-    def status(self, url: str, names: Iterable[str] | None, *, live: bool) -> None:
-        """A server says whether it is current, as a whole or in some endpoints."""
-        if names is None:
-            if live == (url not in self._judge.dead):
-                return
-            if live:
-                self._judge.dead.discard(url)
-            else:
-                self._died(url)
-            self._judge.look_at([n for n, f in self._followed.items() if url in f.places], at_once=True)
-            return
-        here = [name for name in names if self.is_answered(name) and url in self._followed[name].places]
-        for name in here:
-            self._followed[name].behind = not live
-        self._judge.look_at(here, at_once=True)
+    # Events of the metadata service and of time
 
-    def rerouted(self) -> None:
-        """There is another snapshot: what is elsewhere now moves; what nobody owns stays where it is."""
-        self._rehome(list(self._followed))
+    def rerouted(self) -> list[Action]:
+        """Route everything by a new snapshot: what nobody owns stays where it is."""
+        return self._rehome(list(self.routes))
 
-    # How it goes on
+    def tick(self) -> list[Action]:
+        """Leave servers that were dead for too long, route again what is due, and check what is unserved."""
+        now = self._now()
+        left = {url for url, at in self._leave_at.items() if at <= now}
+        for url in left:
+            del self._leave_at[url]
+        actions = self._rehome([n for n, route in self.routes.items() if route.home in left]) if left else []
+        due = []
+        for name in self._unserved:
+            route = self.routes[name]
+            if route.home is None and route.retry_at is None:
+                self._postpone(route)
+            elif route.retry_at is not None and route.retry_at <= now:
+                route.retry_at = None
+                route.hops = 0
+                route.home = self._owner(name, route) or route.home
+                due.append(name)
+        actions += self._move(due)
+        actions += self._check(list(self._unserved))
+        return actions
 
-    def _route(self, name: str, followed: EndpointRoute | None) -> str | None:
-        current = followed.home if followed is not None else None
-        return self._router.owner(name, current=current, used=self.used, dead=self._judge.dead)
+    # Moves
 
-    def _is_hot(self, name: str) -> bool:
-        return self._router.is_hot(name)
+    def _owner(self, name: str, route: EndpointRoute) -> str | None:
+        return self._router.owner(name, current=route.home, used=self.used, dead=self._dead, load=self._load)
 
-    def _rehome(self, names: Iterable[str]) -> None:
-        """Go where the router says, hints or not."""
+    def _rehome(self, names: Iterable[str]) -> list[Action]:
+        """Move endpoints to where the router says, whatever servers have said."""
         moving = []
         for name in names:
-            followed = self._followed[name]
-            home = self._route(name, followed)
-            if home is not None and (home != followed.home or home not in followed.places):
-                followed.home = home
+            route = self.routes[name]
+            home = self._owner(name, route)
+            if home is not None and (home != route.home or home not in route.places):
+                route.home = home
                 moving.append(name)
-        self._settle_in(moving)
+        return self._move(moving)
 
-    def _settle_in(self, names: Iterable[str]) -> None:
-        """Ask at new homes; one where it is subscribed already needs no answer any more."""
-        asking = []
-        dropped: dict[str, list[str]] = {}
+    def _move(self, names: Iterable[str]) -> list[Action]:
+        """Request endpoints at new homes; where one is registered there already, leave the other servers."""
+        requesting = []
+        leaving: dict[str, list[str]] = {}
         for name in names:
-            followed = self._followed[name]
-            state = followed.places.get(followed.home or "", LEFT)
-            if state == LEFT:
-                asking.append(name)
-            elif state == ANSWERED:
-                for other in [place for place in followed.places if place != followed.home]:
-                    self._remove(followed, other)
-                    dropped.setdefault(other, []).append(name)
-        self._drop(dropped)
-        self._ask(asking)
+            route = self.routes[name]
+            state = route.places.get(route.home or "", REJECTED)
+            if state == REJECTED:
+                requesting.append(name)
+            elif state == REGISTERED:
+                for other in [place for place in route.places if place != route.home]:
+                    self._remove(route, other)
+                    leaving.setdefault(other, []).append(name)
+        return [*self._unsubscribe(leaving), *self.subscribe(requesting)]
 
-    def _ask(self, names: Iterable[str], *, at: str | None = None) -> None:
-        by_home: dict[str, list[str]] = {}
-        for name in (names := list(names)):
-            url = at or self._followed[name].home
-            if url is not None:
-                by_home.setdefault(url, []).append(name)
-        for url, asked in by_home.items():
-            for part in _parts(asked):
-                request_id = self._servers.ask(url, {name: self._audience.known(name) for name in part})
-                for name in part:
-                    followed = self._followed[name]
-                    self.used[url] += url not in followed.places
-                    followed.places[url] = AWAY if request_id is None else request_id
-        self._judge.look_at(names)
-
-    def _drop(self, leaving: Mapping[str, list[str]]) -> None:
-        """Unsubscribe from endpoints at servers."""
-        for url, names in leaving.items():
-            for part in _parts(names):
-                self._servers.drop(url, part)
-
-    def _asked(self, name: str, url: str, request_id: int) -> EndpointRoute | None:
-        """The endpoint, if this is the newest request for it there."""
-        followed = self._followed.get(name)
-        return followed if followed is not None and followed.places.get(url) == request_id else None
-
-    def _leave(self, url: str, hints: Mapping[str, str | None]) -> None:
-        """Endpoints are not at a server: follow its hint, or the snapshot if it knows another, or wait."""
+    def _leave(self, url: str, hints: Mapping[str, str | None]) -> list[Action]:
+        """Move endpoints that are not at a server: to its hint, to another owner in the snapshot, or after a wait."""
         moving = []
         for name, hint in hints.items():
-            followed = self._followed[name]
-            followed.places[url] = LEFT
-            if followed.home != url:
+            route = self.routes[name]
+            route.places[url] = REJECTED
+            if route.home != url:
                 continue
-            followed.hops += 1
-            targets = (self._router.hinted(hint), self._route(name, followed)) if followed.hops <= MAX_HOPS else ()
+            route.hops += 1
+            targets = (self._router.hinted(hint), self._owner(name, route)) if route.hops <= MAX_HOPS else ()
             target = next((target for target in targets if target not in {None, url}), None)
             if target is not None:
-                followed.home = target
+                route.home = target
                 moving.append(name)
             else:
-                self._postpone(followed)
-        self._settle_in(moving)
-        self._judge.look_at(hints)
+                self._postpone(route)
+        return [*self._move(moving), *self._check(hints)]
 
-    def _postpone(self, followed: EndpointRoute) -> None:
-        followed.due = self._now() + full_jitter(followed.attempt, RETRY_BASE, RETRY_CAP)
-        followed.attempt += 1
+    def _postpone(self, route: EndpointRoute) -> None:
+        route.retry_at = self._now() + full_jitter(route.attempt, RETRY_BASE_S, RETRY_CAP_S)
+        route.attempt += 1
 
-    def _remove(self, followed: EndpointRoute | None, url: str) -> int:
-        """Take an endpoint's place at a server away; returns its state."""
-        assert followed is not None  # noqa: S101 - it has places
+    def _remove(self, route: EndpointRoute, url: str) -> None:
+        del route.places[url]
         self.used[url] -= 1
         if not self.used[url]:
             del self.used[url]
-        return followed.places.pop(url)
 
-    def _died(self, url: str) -> None:
-        if url not in self._judge.dead:
-            self._judge.dead.add(url)
-            wait = LEAVE_AFTER * (1 + random.random())  # noqa: S311 - spreads proxies, is no secret
-            self._later(wait, lambda: self._abandon(url))
+    def _unsubscribe(self, leaving: Mapping[str, list[str]]) -> list[Action]:
+        actions: list[Action] = []
+        for url, names in leaving.items():
+            for start in range(0, len(names), MAX_NAMES) if url in self._links else ():
+                self._request_id += 1
+                actions.append(SendUnsubscribe(url, self._request_id, names[start : start + MAX_NAMES]))
+        return actions
 
-    def _abandon(self, url: str) -> None:
-        if url in self._judge.dead:
-            self._rehome([name for name, followed in self._followed.items() if followed.home == url])
+    # Staleness
 
-    def _look(self, troubled: Iterable[str]) -> None:
-        """Look for servers again where it is time."""
+    def _check(self, names: Iterable[str], *, at_once: bool = False) -> list[Action]:
+        """Report what has become stale or has recovered; check what is unserved again at the next tick."""
+        stale, recovered = [], []
         now = self._now()
-        due = []
-        for name in troubled:
-            followed = self._followed[name]
-            if followed.home is None and followed.due is None:
-                self._postpone(followed)
-            elif followed.due is not None and followed.due <= now:
-                followed.due = None
-                followed.hops = 0
-                followed.home = self._route(name, followed) or followed.home
-                due.append(name)
-        self._settle_in(due)
+        for name in names:
+            route = self.routes[name]
+            if route.is_served(self._dead):
+                route.unserved_since = None
+                if route.retry_at is None:
+                    self._unserved.pop(name, None)
+                else:
+                    # Its home has refused it: another server serves it meanwhile.
+                    self._unserved[name] = None
+                if route.stale:
+                    route.stale = False
+                    recovered.append(name)
+                continue
+            if route.unserved_since is None:
+                route.unserved_since = now
+            self._unserved[name] = None
+            if not route.stale and (at_once or now - route.unserved_since >= STALE_AFTER_S):
+                route.stale = True
+                stale.append(name)
+        return [*([BecameStale(stale)] if stale else []), *([Recovered(recovered)] if recovered else [])]
 
+    def _mark_dead(self, url: str) -> None:
+        """Count a server as dead."""
+        if url not in self._dead:
+            self._dead.add(url)
+            # The random part spreads proxies, and the clients of one.
+            self._leave_at[url] = self._now() + LEAVE_AFTER_S * (1 + random.random())  # noqa: S311 - no secret
 
-def _parts(names: list[str]) -> Iterator[list[str]]:
-    """Cut the names of one server into as many messages as they take."""
-    return (names[start : start + MAX_NAMES] for start in range(0, len(names), MAX_NAMES))
+    def _mark_live(self, url: str) -> None:
+        self._dead.discard(url)
+        self._leave_at.pop(url, None)

@@ -1,49 +1,47 @@
-"""Pure: which server to ask for an endpoint, from the last snapshot of the metadata service and the allow-list."""
+"""Routing of endpoints to servers, by the last snapshot of the metadata service and the allow-list. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from diem.protocol.assignment import UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT
-from proxy.allowed import Allowed
+from proxy.settings import Allowed
 
-MAX_KNOWN: Final = 100_000
-"""Endpoints whose place in the map is remembered, because the hash is slow in Python; forgotten when there are more."""
+MAX_CACHED: Final = 100_000
+"""Endpoints whose partition is cached, because the hash is slow in Python; the cache is cleared when it is full."""
 
 
 class Router:
-    """Servers are named by their internal URLs. Without news the last snapshot holds: routing fails static.
+    """Routes by internal URLs. While no new snapshot arrives, the last one holds: routing fails static.
 
     Args:
         clone: the group whose servers are asked.
         allowed: what may be dialled; a server outside of it does not exist.
-        load: how busy this proxy keeps a server; hot endpoints go to the least busy one.
     """
 
-    def __init__(self, clone: int, allowed: Allowed, load: Callable[[str], int]) -> None:
+    def __init__(self, clone: int, allowed: Allowed) -> None:
         self._clone = clone
         self._allowed = allowed
-        self._load = load
         self._homes: dict[str, int] = {}
         self._owners: dict[int, str] = {}
         self._hints: dict[str, str] = {}
         self.snapshot: Snapshot | None = None
         self.members: dict[str, Owner] = {}
-        """Internal URL -> server, of all that may be dialled."""
+        """Internal URL -> server, of all that are allowed."""
         self.refused = 0
         """Servers of the last snapshot that are not on the allow-list."""
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Route by this one from now on; a group that it knows nothing of stays as it was."""
+    def apply(self, snapshot: Snapshot) -> None:
+        """Route by ``snapshot`` from now on; a group that it does not know stays as it was."""
         group = snapshot.clones.get(self._clone)
         if self.snapshot is None or self.snapshot.map != snapshot.map:
             self._homes.clear()
         self.snapshot = snapshot
         if group is not None and (group.state != UNKNOWN or group.members):
-            self._take_group(group)
+            self._apply_group(group)
 
-    def _take_group(self, group: Clone) -> None:
+    def _apply_group(self, group: Clone) -> None:
         urls = {name: owner.internal for name, owner in group.members.items() if self._allowed.admits(owner.internal)}
         self.refused = len(group.members) - len(urls)
         self.members = {url: group.members[name] for name, url in urls.items()}
@@ -54,24 +52,30 @@ class Router:
         self._hints = public | {url: url for url in self.members}
 
     def home(self, name: str) -> int | None:
-        """The partition of an endpoint, or :data:`HOT`; None before the first snapshot."""
+        """Return the partition of an endpoint, or :data:`HOT`; None before the first snapshot."""
         home = self._homes.get(name)
         if home is None and self.snapshot is not None:
-            if len(self._homes) >= MAX_KNOWN:
+            if len(self._homes) >= MAX_CACHED:
                 self._homes.clear()
             home = self._homes[name] = self.snapshot.map.home(name.encode())
         return home
 
     def owner(
-        self, name: str, *, current: str | None = None, used: Collection[str] = (), dead: Collection[str] = ()
+        self,
+        name: str,
+        *,
+        current: str | None = None,
+        used: Collection[str] = (),
+        dead: Collection[str] = (),
+        load: Counter[str] | None = None,
     ) -> str | None:
-        """The server to ask for an endpoint; None when nobody owns it now.
+        """Return the server to ask for an endpoint; None when nobody owns it now.
 
-        A hot endpoint stays where it is, else goes where this asker is already, else to the least busy server; only
-        not to one that is ``dead``, while there are others.
+        A hot endpoint stays at its ``current`` server, else goes to one that is ``used`` already, else to the server
+        with the least ``load`` by this proxy; to one that is ``dead`` only when there are no others.
         """
-        home = self.home(name)
-        if home is None:
+        home = self._homes.get(name)
+        if home is None and (home := self.home(name)) is None:
             return None
         if home != HOT:
             return self._owners.get(home)
@@ -79,12 +83,13 @@ class Router:
         if current in living:
             return current
         near = [url for url in living if url in used]
-        return min(near or living, key=self._load, default=None)
+        busy = Counter[str]() if load is None else load
+        return min(near or living, key=busy.__getitem__, default=None)
 
     def hinted(self, url: str | None) -> str | None:
-        """The server that a hint means, public or internal; None unless it is exactly one member of the snapshot."""
+        """Resolve a public or internal URL to the member it names; None unless it is exactly one."""
         return self._hints.get(url) if url is not None else None
 
     def is_hot(self, name: str) -> bool:
-        """Whether every server has this endpoint."""
+        """Return whether every server has this endpoint."""
         return self.home(name) == HOT

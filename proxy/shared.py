@@ -1,196 +1,306 @@
-"""Shared mode: one link to each server for all clients, who are told by the server's own fan-out.
+"""Shared mode: one link to each server for all clients, whose updates are fanned out here.
 
 The rules are those of docs/protocol.md section 4; they were model-checked together and belong together.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from diem.fanout.fanout import Fanout
-from diem.fanout.frames import text_frame
+from diem.fanout.feed_hub import Subscribed
+from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
-from diem.protocol import messages
-from proxy import upstream_messages
-from proxy.checks import refusal
-from proxy.relay import Relay
-from proxy.relocation import Later, Relocator, Servers
-from proxy.requests import MAX_PENDING, Request, Requests
+from diem.protocol import endpoints, messages
+from diem.protocol.frames import frames_of, read_update, text_frame
+from proxy.pending import (
+    MAX_PENDING,
+    CallLater,
+    PendingSubscribe,
+    PendingSubscribes,
+    TimerHandle,
+    refuse_pending,
+    send_status,
+)
+from proxy.relocation import Action, BecameStale, Recovered, Relocator, SendSubscribe, SendUnsubscribe
 from proxy.routing import Router
-from proxy.status_messages import say_status, too_many
+from proxy.upstream import Upstream
+
+
+class Relay:
+    """The latest frame of every endpoint that a client here wants, and of no other.
+
+    Only a greater version counts, as everywhere; so two servers that send the same endpoint are harmless.
+
+    Args:
+        limit: subscriptions that one session may hold.
+    """
+
+    def __init__(self, fanout: Fanout, *, limit: int) -> None:
+        self.retained: dict[bytes, Retained] = {}
+        self.counts = FeedCounts()
+        self.conflated = 0
+        """Updates that arrived in one chunk with a later one of the same endpoint."""
+        self._fanout = fanout
+        self._limit = limit
+        self.wanted: set[bytes] = set()
+        """The endpoints to retain, which its owner adds here."""
+        self.announced: set[bytes] = set()
+        """Wanted endpoints of which a server has a version, whose update follows; its owner adds them here."""
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop endpoints that no client wants any more."""
+        for name in names:
+            endpoint = name.encode()
+            self.wanted.discard(endpoint)
+            self.announced.discard(endpoint)
+            self.retained.pop(endpoint, None)
+
+    def has_version(self, endpoint: bytes) -> bool:
+        """Return whether there is an update of an endpoint, here or at its server."""
+        return endpoint in self.announced or endpoint in self.retained
+
+    def version(self, name: str) -> int | None:
+        """Return the retained version, None without one."""
+        retained = self.retained.get(name.encode())
+        return None if retained is None else retained.version
+
+    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
+        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
+        answer = Subscribed({}, {}, [])
+        registry = self._fanout.registry
+        before = len(session.endpoints)
+        for name, version in known.items():
+            endpoint = name.encode()
+            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints:
+                answer.rejected[name] = messages.over_limit(self._limit)
+                continue
+            session.endpoints[registry.add(endpoint, session)] = None
+            retained = self.retained.get(endpoint)
+            answer.endpoints[name] = retained.version if retained else None
+            if retained and retained.version > version:
+                answer.replay.append(retained.value)
+        self._fanout.stats.offered += len(answer.replay)
+        if session.visit is not None and len(session.endpoints) > before:
+            new = list(islice(session.endpoints, before, None))
+            session.visit.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
+        return answer
+
+    def apply(self, data: bytes, frames: int) -> None:
+        """Retain and deliver ``frames`` update frames of one server: one batch, so one write for each client.
+
+        Raises:
+            BadFrame: one has no endpoint or version; those before it are delivered.
+        """
+        fresh: dict[bytes, bytes] = {}
+        retained, wanted, counts = self.retained, self.wanted, self.counts
+        counts.consumed += frames
+        try:
+            for frame in frames_of(data):
+                endpoint, version, _ = read_update(frame)
+                known = retained.get(endpoint)
+                if known is not None and version <= known.version:
+                    counts.stale += 1
+                elif endpoint in wanted:
+                    self.conflated += endpoint in fresh
+                    retained[endpoint] = Retained(version, frame)
+                    fresh[endpoint] = frame
+                else:
+                    self._fanout.not_subscribed += 1
+        finally:
+            self._fanout.publish_frames(fresh)
 
 
 class SharedProxy:
-    """Answers clients (a ``Service``), follows for all of them (an ``Audience``), hears servers (a ``Receiver``).
+    """The service of the proxy's clients, and the listener of its links to servers.
 
-    An endpoint is followed, and its latest frame retained, while a client is subscribed to it or waits for it. A client
-    is registered when it is answered, so that nothing comes before its ``subscribed``.
+    An endpoint is subscribed, and its latest frame retained, while a client is subscribed to it or waits for it. A
+    client is registered when it is answered, so that nothing comes before its ``subscribed``.
     """
 
-    def __init__(
-        self, fanout: Fanout, router: Router, servers: Servers, clock: Clock, later: Later, *, limit: int = 128
-    ) -> None:
+    def __init__(self, fanout: Fanout, router: Router, clock: Clock, later: CallLater, *, limit: int = 128) -> None:
         self.relay = Relay(fanout, limit=limit)
         self._fanout = fanout
         self._clock = clock
+        self._later = later
         self._limit = limit
         self._clients: dict[Session, EdgeConnection] = {}
-        self.follower = Relocator(router, servers, self, later, clock.monotonic)
-        self.load = self.follower.used
-        """Server -> endpoints asked for there."""
-        self._requests = Requests(self._answer, self.follower.suspect, later)
+        self._links: dict[str, Upstream] = {}
+        """Server -> its link, while that is open."""
+        self.relocator = Relocator(router, self._links, clock.monotonic)
+        self.load = self.relocator.used
+        """Server -> endpoints requested there."""
+        self._pending = PendingSubscribes(self._answer, self._expire, later)
+        self._timer: TimerHandle | None = None
 
     # Service
 
     def joined(self, client: EdgeConnection) -> None:
-        """Know whose session it is."""
+        """Note the client of a session."""
         self._clients[client.session] = client
 
     def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
-        """Answer at once what is answered already; the rest when servers have."""
-        if self._requests.pending(client) >= MAX_PENDING:
-            too_many(client, request.id)
+        """Answer at once for endpoints that are registered; for the rest when servers have answered."""
+        pending = self._pending.by_client.get(client)
+        if pending is not None and len(pending) >= MAX_PENDING:
+            refuse_pending(client, request.id)
             return
-        waiting = Request(client, request.id, request.endpoints)
-        held = {endpoint.decode() for endpoint in client.session.endpoints} | self._requests.names(client)
+        waiting = PendingSubscribe(client, request.id, request.endpoints)
+        held = {endpoint.decode() for endpoint in client.session.endpoints}
+        if pending is not None:
+            held |= self._pending.names(client)
+        new = []
         for name in request.endpoints:
-            refused = refusal(name, held, self._limit)
-            if refused is not None:
-                waiting.rejected[name] = refused
+            if not endpoints.is_valid(name):
+                waiting.rejected[name] = messages.BAD_NAME
+                continue
+            if name not in held and len(held) >= self._limit:
+                waiting.rejected[name] = messages.over_limit(self._limit)
                 continue
             held.add(name)
-            if self.follower.is_answered(name):
+            route = self.relocator.routes.get(name)
+            if route is not None and route.is_registered:
                 waiting.ready[name] = self.relay.version(name)
-            else:
-                waiting.waiting.add(name)
-        new = [name for name in request.endpoints if name in waiting.waiting and name not in self.follower]
-        self.relay.retain(new)
-        self._requests.add(waiting)
-        self.follower.follow(new)
+                continue
+            waiting.waiting.add(name)
+            if route is None:
+                new.append(name)
+        self.relay.wanted.update(name.encode() for name in new)
+        self._pending.add(waiting)
+        if new:
+            self._apply(self.relocator.subscribe(new))
 
     def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
-        """Nothing follows: the fan-out is here."""
-        self._requests.cancel(client, request.endpoints)
+        """Confirm at once: the fan-out is here, so nothing follows."""
+        self._pending.cancel(client, request.endpoints)
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
     def blocked(self, client: EdgeConnection) -> None:
-        """Nothing: the session conflates."""
+        """Do nothing: the session conflates."""
 
     def unblocked(self, client: EdgeConnection) -> None:
-        """The status that it was just given speaks for all: say again what is stale."""
-        self.remind(client)
+        """Resend what is stale after the global status that the client was just sent."""
+        self.resend_stale_status(client)
 
     def left(self, client: EdgeConnection) -> None:
-        """What nobody wants any more is not followed."""
+        """Release the endpoints of a client that is gone."""
         del self._clients[client.session]
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         self._fanout.unsubscribe(client.session, names)
-        self._release({*names, *self._requests.drop(client)})
+        self._release({*names, *self._pending.drop(client)})
 
-    def remind(self, client: EdgeConnection) -> None:
-        """After a status that speaks for all: what of this client's is stale nevertheless."""
+    def resend_stale_status(self, client: EdgeConnection) -> None:
+        """Send which endpoints of a client are stale although a global status has just said otherwise."""
         names = [endpoint.decode() for endpoint in client.session.endpoints]
-        stale = [name for name in names if self.follower.is_stale(name)]
+        stale = [name for name in names if self.relocator.is_stale(name)]
         if stale:
-            say_status(client, stale, self._clock, live=False)
+            send_status(client, stale, self._clock, live=False)
 
-    def _answer(self, request: Request) -> None:
-        """Register for what is ready, with what this client knows and what is retained here by now."""
-        ready, rejected = request.take()
+    def rerouted(self) -> None:
+        """Apply a new snapshot of the router."""
+        self._apply(self.relocator.rerouted())
+
+    def _answer(self, request: PendingSubscribe) -> None:
+        """Register the client for what is ready, with the versions that it knows and that are retained by now."""
+        ready, request.ready = request.ready, {}
+        rejected, request.rejected = request.rejected, {}
         client = request.client
-        wanted = {name: request.known[name] for name in ready if name in self.follower}
+        routes = self.relocator.routes
+        wanted = {name: request.known[name] for name in ready if name in routes}
         answer = self.relay.subscribe(client.session, wanted)
         versions = {name: _newest(answer.endpoints.get(name), version) for name, version in ready.items()}
         resync = [text_frame(messages.resync([name])) for name in wanted if name in request.resync]
         self._fanout.stats.offered += len(resync)
         reply = messages.subscribed(request.id, versions, {**rejected, **answer.rejected})
         client.respond(reply, [*answer.replay, *resync])
-        stale = [name for name in wanted if self.follower.is_stale(name)]
+        stale = [name for name in wanted if routes[name].stale]
         if stale:
-            say_status(client, stale, self._clock, live=False)
+            send_status(client, stale, self._clock, live=False)
+
+    def _expire(self, names: Iterable[str]) -> None:
+        self._apply(self.relocator.mark_stale(names))
 
     def _release(self, names: Iterable[str]) -> None:
-        """Follow no more what has lost its last client."""
-        gone = [
+        """Unsubscribe from endpoints that have lost their last client."""
+        unused = [
             name
             for name in names
-            if name in self.follower and name.encode() not in self._fanout.registry and name not in self._requests
+            if name in self.relocator.routes
+            and name.encode() not in self._fanout.registry
+            and name not in self._pending
         ]
-        self.relay.forget(gone)
-        self.follower.unfollow(gone)
+        self.relay.forget(unused)
+        self._apply(self.relocator.unsubscribe(unused))
 
-    def rerouted(self) -> None:
-        """There is another snapshot."""
-        self.follower.rerouted()
+    # Listener of the links to servers
 
-    # Audience
+    def opened(self, link: Upstream) -> None:
+        """Request everything that belongs to this server."""
+        self._links[link.url] = link
+        self._apply(self.relocator.opened(link.url))
 
-    def known(self, name: str) -> int | None:
-        """What is retained here, never what a client knows: another client may know less."""
-        return self.relay.version(name)
+    def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - versions decide, not the server
+        """Retain and fan out one chunk of update frames."""
+        self.relay.apply(data, frames)
 
-    def answered(self, versions: Mapping[str, int | None]) -> None:
-        """Answer who waited for these."""
-        self.relay.announce(versions)
-        self._requests.answered(versions)
+    def message(self, url: str, message: messages.ServerMessage) -> None:
+        """Answer clients, and relocate."""
+        match message:
+            case messages.SubscribedReply():
+                registered, actions = self.relocator.subscribed(url, message)
+                self.relay.announced.update(name.encode() for name, v in registered.items() if v is not None)
+                self._pending.answered(registered)
+            case messages.ResyncMessage():
+                self._pending.resync(message.endpoints)
+                self._fanout.resync([name.encode() for name in message.endpoints])
+                return
+            case _:
+                actions = self.relocator.handle(url, message)
+        if actions:
+            self._apply(actions)
 
-    def stale(self, names: list[str]) -> None:
-        """Tell exactly the clients concerned."""
-        self._say(names, live=False)
+    def lost(self, url: str) -> None:
+        """Count as stale what only this server serves."""
+        self._links.pop(url, None)
+        self._apply(self.relocator.lost(url))
 
-    def fresh(self, names: list[str]) -> None:
-        """Tell them that it is over."""
-        self._say(names, live=True)
+    # Relocation
 
-    def _say(self, names: list[str], *, live: bool) -> None:
-        concerned: dict[Session, list[str]] = {}
+    def _apply(self, actions: Iterable[Action]) -> None:
+        """Carry out what the relocator has decided, and have it called when its next tick is due."""
+        retained = self.relay.retained
+        for action in actions:
+            match action:
+                case SendSubscribe(url, request_id, names):
+                    # Never with what a client knows: another client may know less.
+                    known = [retained.get(name.encode()) for name in names]
+                    versions = [None if each is None else each.version for each in known]
+                    self._links[url].subscribe(request_id, dict(zip(names, versions, strict=True)))
+                case SendUnsubscribe(url, request_id, names):
+                    self._links[url].unsubscribe(request_id, names)
+                case BecameStale(names):
+                    self._send_status(names, live=False)
+                case Recovered(names):
+                    self._send_status(names, live=True)
+        if self._timer is None and (delay := self.relocator.tick_after_s) is not None:
+            self._timer = self._later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._apply(self.relocator.tick())
+
+    def _send_status(self, names: list[str], *, live: bool) -> None:
+        """Send a partial status to exactly the clients concerned."""
+        by_session: dict[Session, list[str]] = {}
         with self._fanout.registry.iterating():
             for name in names:
                 for session in self._fanout.registry.subscribers(name.encode()):
-                    concerned.setdefault(session, []).append(name)
-        for session, its in concerned.items():
-            say_status(self._clients[session], its, self._clock, live=live)
-
-    # Receiver
-
-    def opened(self, url: str) -> None:
-        """Ask for all that belongs there."""
-        self.follower.opened(url)
-
-    def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - versions decide, not whose it is
-        """One batch."""
-        self.relay.apply(data, frames)
-
-    def heard(self, url: str, message: upstream_messages.Said) -> None:
-        """Whatever else a server says."""
-        if isinstance(message, upstream_messages.UpstreamResync):
-            self._requests.resync(message.endpoints)
-            self._fanout.resync([name.encode() for name in message.endpoints])
-        else:
-            follow_up(self.follower, url, message)
-
-    def lost(self, url: str) -> None:
-        """Only what is there is stale."""
-        self.follower.lost(url)
-
-
-def follow_up(follower: Relocator, url: str, message: upstream_messages.Said) -> None:
-    """What a server's message means for what is followed."""
-    match message:
-        case upstream_messages.UpstreamSubscribed():
-            follower.subscribed(url, message.id, message.versions)
-            if message.elsewhere:
-                follower.refused(url, message.id, message.elsewhere)
-        case upstream_messages.UpstreamStatus():
-            follower.status(url, message.endpoints, live=message.live)
-        case upstream_messages.Moved():
-            follower.moved(url, message.endpoints, message.owner)
-        case upstream_messages.Failed():
-            follower.failed(url, message.id)
-        case _:
-            pass
+                    by_session.setdefault(session, []).append(name)
+        for session, its in by_session.items():
+            send_status(self._clients[session], its, self._clock, live=live)
 
 
 def _newest(here: int | None, there: int | None) -> int | None:

@@ -1,7 +1,7 @@
-"""Pool of links to servers, each dialled again for as long as an endpoint needs it."""
+"""Links to servers that are redialled for as long as they are needed, and the pool of those to all members."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 from weakref import WeakValueDictionary
@@ -14,227 +14,203 @@ from diem.links.dialer import dial
 from diem.links.link_monitor import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
-from proxy import upstream_messages
-from proxy.upstream import ClientUpstream, Receiver, Upstream
+from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
 
-RETRY_BASE: Final = 0.1
-RETRY_CAP: Final = 2.0
-"""Seconds between two attempts at most: internal links heal fast."""
-STABLE_AFTER: Final = 5.0
+RETRY_BASE_S: Final = 0.1
+RETRY_CAP_S: Final = 2.0
+"""Between two attempts at most: internal links heal fast."""
+STABLE_AFTER_S: Final = 5.0
 MAX_DIALLING: Final = 64
 """Handshakes with one server under way at the same time: one that hangs takes 3 s for each, and no other's place."""
 
 
-class Dialler:
-    """Makes links with the shared key, to each server so many at a time."""
+class UpstreamDialer:
+    """Makes links and dials them with the shared key, a bounded number at a time for each server."""
 
     def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
         self._key = key
         self._sockets = sockets
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self.lines: dict[UpstreamLink, None] = {}
-        """All lines that are kept up."""
+        self.links: dict[UpstreamLink, None] = {}
+        """All links that are kept up."""
 
-    async def link(self, line: "UpstreamLink") -> None:
+    def link(self, url: str, listener: UpstreamListener, monitor: LinkMonitor) -> "UpstreamLink":
+        """Make a link for the pool."""
+        return UpstreamLink(url, self, listener, monitor)
+
+    def client_link(
+        self, url: str, listener: UpstreamListener, session: Session, stats: DeliveryStats
+    ) -> "UpstreamLink":
+        """Make a link for one client."""
+        return ClientUpstreamLink(url, self, listener, session, stats)
+
+    async def dial(self, link: "UpstreamLink") -> None:
         """Dial once.
 
         Raises:
             OSError: no connection, also after 3 s.
             InvalidHandshake: the server refuses, or is none.
         """
-        slots = self._slots.get(line.url)
+        slots = self._slots.get(link.url)
         if slots is None:
-            slots = self._slots[line.url] = asyncio.Semaphore(MAX_DIALLING)
+            slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
         async with slots:
-            await dial(line.url, lambda: line.make(self._key.header), sockets=self._sockets)
+            await dial(link.url, lambda: link.connection(self._key.header), sockets=self._sockets)
 
     def stop(self) -> None:
-        """Hang up every line."""
-        for line in list(self.lines):
-            line.stop()
+        """Close every link."""
+        for link in list(self.links):
+            link.stop()
 
 
 class UpstreamLink:
-    """Keeps one link up from :meth:`start` to :meth:`stop`."""
+    """Keeps one connection to a server open from :meth:`start` to :meth:`stop`."""
 
-    __slots__ = ("__weakref__", "_attempt", "_dialler", "_since", "_task", "link", "receiver", "url")
+    __slots__ = (
+        "__weakref__",
+        "_attempt",
+        "_dialer",
+        "_listener",
+        "_monitor",
+        "_opened_at",
+        "_task",
+        "upstream",
+        "url",
+    )
 
-    def __init__(self, url: str, dialler: Dialler, receiver: Receiver) -> None:
+    def __init__(
+        self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, monitor: LinkMonitor | None = None
+    ) -> None:
         self.url = url
-        self.receiver = receiver
-        self.link: Upstream | None = None
-        """The link while it is open."""
-        self._dialler = dialler
+        self.upstream: Upstream | None = None
+        """The connection while it is open."""
+        self._dialer = dialer
+        self._listener = listener
+        self._monitor = monitor
         self._attempt = 0
-        self._since = 0.0
+        self._opened_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def make(self, authorization: str) -> Upstream:
-        """A link to be."""
-        return Upstream(self.url, authorization, self.receiver, self)
+    def connection(self, authorization: str) -> Upstream:
+        """Make the connection that is about to be dialled."""
+        return Upstream(self.url, authorization, self._listener, self)
 
     def start(self) -> None:
         """Dial from now on."""
-        self._dialler.lines[self] = None
+        self._dialer.links[self] = None
         self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
 
     def stop(self) -> None:
-        """Hang up, and let nobody know; a repeat does nothing."""
-        self._dialler.lines.pop(self, None)
+        """Close the link without a report to the listener; a repeat does nothing."""
+        self._dialer.links.pop(self, None)
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        link, self.link = self.link, None
-        if link is not None:
-            if link.transport.is_reading():
-                link.close(1000)
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            if self._monitor is not None:
+                self._monitor.discard(upstream)
+            if upstream.transport.is_reading():
+                upstream.close(1000)
             else:
-                link.abort()
+                upstream.abort()
 
-    def cut(self) -> None:
-        """The server was given up: drop the link now, and dial again."""
-        if self.link is not None:
-            self.link.abort()
+    def drop(self) -> None:
+        """Cut the connection of a server that was given up, and dial again."""
+        if self.upstream is not None:
+            self.upstream.abort()
 
-    # Ends
-
-    def opened(self, link: Upstream) -> None:
-        """The link is there."""
-        if self not in self._dialler.lines:
-            link.abort()
+    def connected(self, upstream: Upstream) -> None:
+        """Report a connection that was opened."""
+        if self not in self._dialer.links:
+            upstream.abort()
             return
-        self.link = link
-        self._since = asyncio.get_running_loop().time()
-        self.receiver.opened(self.url)
+        self.upstream = upstream
+        self._opened_at = asyncio.get_running_loop().time()
+        if self._monitor is not None:
+            self._monitor.add(upstream)
+            structlog.get_logger("proxy").info("server connected", url=self.url)
+        self._listener.opened(upstream)
 
-    def gone(self, link: Upstream) -> None:
-        """The link was lost: dial again, soon."""
-        if link is not self.link:
+    def disconnected(self, upstream: Upstream) -> None:
+        """Report the loss of the connection, and dial again soon."""
+        if upstream is not self.upstream:
             return
-        self.link = None
+        self.upstream = None
         loop = asyncio.get_running_loop()
-        if loop.time() - self._since > STABLE_AFTER:
+        if loop.time() - self._opened_at > STABLE_AFTER_S:
             self._attempt = 0
-        self._task = loop.create_task(self._dial(full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)))
-        self.receiver.lost(self.url)
+        self._task = loop.create_task(self._dial(full_jitter(self._attempt, RETRY_BASE_S, RETRY_CAP_S)))
+        if self._monitor is not None:
+            self._monitor.discard(upstream)
+            structlog.get_logger("proxy").warning("server lost", url=self.url)
+        self._listener.lost(self.url)
 
     async def _dial(self, wait: float) -> None:
-        said = False
+        logged = False
         while True:
             await asyncio.sleep(wait)
-            if self.link is not None or self._task is not asyncio.current_task():
-                # It was there after all, in the very turn in which its time ran out.
+            if self.upstream is not None or self._task is not asyncio.current_task():
+                # It was opened after all, in the very turn in which its time ran out.
                 return
             self._attempt += 1
             try:
-                await self._dialler.link(self)
+                await self._dialer.dial(self)
             except (OSError, InvalidHandshake, EOFError) as error:
-                if not said:
-                    said = True
+                if not logged:
+                    logged = True
                     fault = f"{type(error).__name__}: {error}"
-                    structlog.get_logger("proxy").debug("server unreachable, dialling on", url=self.url, error=fault)
+                    structlog.get_logger("proxy").debug("server unreachable, retrying", url=self.url, error=fault)
             else:
                 return
-            wait = full_jitter(self._attempt, RETRY_BASE, RETRY_CAP)
+            wait = full_jitter(self._attempt, RETRY_BASE_S, RETRY_CAP_S)
 
 
 class ClientUpstreamLink(UpstreamLink):
-    """Of one client."""
+    """A link of one client."""
 
-    __slots__ = ("_accounts", "_session")
+    __slots__ = ("_session", "_stats")
 
     def __init__(
-        self, url: str, dialler: Dialler, receiver: Receiver, session: Session, accounts: DeliveryStats
+        self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, session: Session, stats: DeliveryStats
     ) -> None:
-        super().__init__(url, dialler, receiver)
+        super().__init__(url, dialer, listener)
         self._session = session
-        self._accounts = accounts
+        self._stats = stats
 
-    def make(self, authorization: str) -> Upstream:
-        """A link to be."""
-        return ClientUpstream(
-            self.url, authorization, self.receiver, self, session=self._session, accounts=self._accounts
-        )
+    def connection(self, authorization: str) -> Upstream:
+        """Make the connection that is about to be dialled."""
+        return ClientUpstream(self.url, authorization, self._listener, self, session=self._session, stats=self._stats)
 
 
 class UpstreamPool:
-    """Links that are pinged every 2 s and given up after 5 s of silence. Passes on what they say to ``receiver``."""
+    """Links to all members, pinged every 2 s and given up after 5 s of silence. They report to ``listener``."""
 
-    def __init__(self, dialler: Dialler) -> None:
-        self._dialler = dialler
-        self.receiver: Receiver
-        """What takes what servers say; to be set before :meth:`keep`."""
-        self._keeper = LinkMonitor("server")
-        self._lines: dict[str, UpstreamLink] = {}
-        self._kept: dict[str, Upstream] = {}
-        self._log = structlog.get_logger("proxy")
-        self.on_changed: Callable[[], None] = lambda: None
-        """Called after a link was opened or lost."""
+    def __init__(self, dialer: UpstreamDialer, listener: UpstreamListener) -> None:
+        self._dialer = dialer
+        self._listener = listener
+        self._monitor = LinkMonitor("server")
+        self._links: dict[str, UpstreamLink] = {}
 
     @property
-    def open(self) -> Collection[str]:
+    def open(self) -> Sequence[str]:
         """The servers that can be reached."""
-        return self._kept.keys()
+        return [url for url, link in self._links.items() if link.upstream is not None]
 
     def keep(self, urls: Iterable[str]) -> None:
         """Have links to these servers, and to no others."""
         wanted = set(urls)
-        for url in self._lines.keys() - wanted:
-            self._log.info("server is no member any more", url=url)
-            self._lines.pop(url).stop()
-            self._forget(url)
-        for url in wanted - self._lines.keys():
-            line = self._lines[url] = UpstreamLink(url, self._dialler, self)
-            line.start()
-
-    # Servers, of shared mode's follower
-
-    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
-        """Over the link to a server, if it is open."""
-        link = self._kept.get(url)
-        return link.subscribe(known) if link is not None else None
-
-    def drop(self, url: str, names: list[str]) -> None:
-        """Over the link to a server, if it is open."""
-        link = self._kept.get(url)
-        if link is not None:
-            link.unsubscribe(names)
+        for url in self._links.keys() - wanted:
+            structlog.get_logger("proxy").info("server is no longer a member", url=url)
+            link = self._links.pop(url)
+            was_open = link.upstream is not None
+            link.stop()
+            if was_open:
+                self._listener.lost(url)
+        for url in wanted - self._links.keys():
+            link = self._links[url] = self._dialer.link(url, self._listener, self._monitor)
+            link.start()
 
     async def run(self) -> None:
-        """Watch over the links until cancelled."""
-        try:
-            await self._keeper.run()
-        finally:
-            self.keep(())
-
-    # Receiver
-
-    def opened(self, url: str) -> None:
-        """A server can be reached."""
-        link = self._lines[url].link
-        if link is not None:
-            self._kept[url] = link
-            self._keeper.add(link)
-        self._log.info("server connected", url=url)
-        self.receiver.opened(url)
-        self.on_changed()
-
-    def updates(self, url: str, data: bytes, frames: int) -> None:
-        """Pass on."""
-        self.receiver.updates(url, data, frames)
-
-    def heard(self, url: str, message: upstream_messages.Said) -> None:
-        """Pass on."""
-        self.receiver.heard(url, message)
-
-    def lost(self, url: str) -> None:
-        """A server cannot be reached any more."""
-        self._forget(url)
-        self._log.warning("server lost", url=url)
-        self.receiver.lost(url)
-        self.on_changed()
-
-    def _forget(self, url: str) -> None:
-        link = self._kept.pop(url, None)
-        if link is not None:
-            self._keeper.discard(link)
+        """Monitor the links until cancelled; :meth:`UpstreamDialer.stop` closes them."""
+        await self._monitor.run()

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from diem.fanout.frames import text_frame
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol import messages
+from diem.protocol.frames import text_frame
 
 S = TypeVar("S")
 

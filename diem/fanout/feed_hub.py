@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_state import FeedState
-from diem.fanout.frames import text_frame
 from diem.fanout.ownership import Ownership, Reconciler
 from diem.fanout.session import Session
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch
+from diem.protocol.frames import text_frame
 from diem.protocol.messages import Refusal
 from diem.protocol.partition_map import Role
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from diem.fanout.fanout import Registry
-from diem.fanout.frames import text_frame
 from diem.fanout.session import ClientTrace, DeliveryStats, Session
 from diem.protocol import messages
 from diem.protocol.feed import partition_of_name
+from diem.protocol.frames import text_frame
 from diem.protocol.partition_map import PartitionMap, Role
 
 MAX_KNOWN: Final = 100_000

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diem.fanout.frames import held_as, held_keys, is_older_update
+from diem.protocol.frames import conflation_key, conflation_keys, is_older_update
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Session:
         """Drop the held frames of an endpoint that the client no longer wants."""
         if not self._held:
             return
-        for key in held_keys(endpoint):
+        for key in conflation_keys(endpoint):
             if self._held.pop(key, None) is not None:
                 self._stats.held -= 1
                 self._stats.dropped += 1
@@ -117,7 +117,7 @@ class Session:
     def _hold(self, frame: bytes) -> None:
         held = self._held
         assert held is not None  # noqa: S101 - _hold is only ever bound while _held is a map
-        key = held_as(frame)
+        key = conflation_key(frame)
         before = held.get(key)
         if before is None:
             self._stats.held += 1

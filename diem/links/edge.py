@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
-from diem.fanout.frames import text_frame
 from diem.fanout.session import ClientTrace, Session
 from diem.links.acceptor import ServerConnection
 from diem.links.gate import Gate
 from diem.links.timer_wheel import TimerWheel
 from diem.protocol import messages
 from diem.protocol.codes import Close
+from diem.protocol.frames import text_frame
 
 if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection

@@ -9,13 +9,13 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
-from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.acceptor import Reply, ServerConnection
 from diem.links.edge import Edge
 from diem.process.limits import ErrorWindow, MessageAllowance
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
+from diem.protocol.frames import text_frame
 from diem.protocol.messages import MessageError
 from diem.protocol.traffic import client_of
 

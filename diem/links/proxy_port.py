@@ -5,13 +5,13 @@ from secrets import token_hex
 from typing import Final
 
 from diem.fanout.feed_hub import FeedHub
-from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge import Edge
 from diem.links.internal import InternalConnection
 from diem.links.link_monitor import LinkMonitor
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
+from diem.protocol.frames import text_frame
 from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"

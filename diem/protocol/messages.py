@@ -1,6 +1,6 @@
-"""The client protocol ``diem.v1.json`` (docs/protocol.md section 1): parse what clients send, encode replies."""
+"""The client protocol ``diem.v1.json`` (docs/protocol.md section 1): both directions, except updates (``update``)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -211,3 +211,110 @@ def error(code: ErrorCode, message: str, request_id: int | None = None) -> bytes
     if request_id is not None:
         reply["id"] = request_id
     return orjson.dumps({**reply, "code": code, "message": message})
+
+
+# The other direction: what a proxy sends to a server, and a server's messages besides updates
+
+
+def subscribe(request_id: int, known: Mapping[str, int | None]) -> bytes:
+    """Encode a request to subscribe, with the versions that the proxy holds."""
+    return orjson.dumps({"type": "subscribe", "id": request_id, "endpoints": known})
+
+
+def unsubscribe(request_id: int, names: Sequence[str]) -> bytes:
+    """Encode a request to unsubscribe."""
+    return orjson.dumps({"type": "unsubscribe", "id": request_id, "endpoints": names})
+
+
+class BadMessage(DiemError):
+    """A text that no server of this protocol sends: the link is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedReply:
+    """The answer to request ``id``; ``elsewhere``: the rejected names, with the URL of the owner where it is known."""
+
+    id: int
+    versions: Mapping[str, int | None]
+    elsewhere: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribedReply:
+    """The answer to request ``id``: nothing follows for its endpoints."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMessage:
+    """Whether the server is live, as a whole or in these endpoints."""
+
+    live: bool
+    endpoints: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedMessage:
+    """These endpoints are at another server."""
+
+    endpoints: Sequence[str]
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncMessage:
+    """Subscribers of these endpoints must fetch them again."""
+
+    endpoints: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """Request ``id`` was refused as a whole."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMessage:
+    """A message that a proxy ignores, such as the ``welcome``."""
+
+
+ServerMessage = (
+    SubscribedReply | UnsubscribedReply | StatusMessage | MovedMessage | ResyncMessage | ErrorReply | OtherMessage
+)
+
+
+def parse_server(payload: bytes) -> ServerMessage:
+    """Parse one message of a server that is no update.
+
+    Raises:
+        BadMessage: it is malformed.
+    """
+    try:
+        message = orjson.loads(payload)
+        read = _SERVER_PARSERS.get(message["type"])
+        return read(message) if read is not None else OtherMessage()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadMessage(f"not a server's message: {type(error).__name__}") from None
+
+
+def _subscribed_reply(message: dict[str, Any]) -> ServerMessage:
+    elsewhere = {name: why.get("owner") for name, why in message.get("rejected", {}).items()}
+    return SubscribedReply(int(message["id"]), dict(message["endpoints"]), elsewhere)
+
+
+def _status_message(message: dict[str, Any]) -> ServerMessage:
+    endpoints = message.get("endpoints")
+    return StatusMessage(bool(message["live"]), None if endpoints is None else list(endpoints))
+
+
+_SERVER_PARSERS: dict[str, Callable[[dict[str, Any]], ServerMessage]] = {
+    "subscribed": _subscribed_reply,
+    "unsubscribed": lambda message: UnsubscribedReply(int(message["id"])),
+    "status": _status_message,
+    "moved": lambda message: MovedMessage(list(message["endpoints"]), message.get("owner")),
+    "resync": lambda message: ResyncMessage(list(message["endpoints"])),
+    "error": lambda message: ErrorReply(int(message["id"])) if "id" in message else OtherMessage(),
+}

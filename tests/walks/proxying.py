@@ -6,7 +6,7 @@ links. What the walks have in common is here; what a mode does with links and cl
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 from typing import Any, cast
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
-from diem.fanout.frames import text_frame
 from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.gate import Gate
@@ -23,19 +22,18 @@ from diem.links.internal import InternalConnection
 from diem.links.link_monitor import LinkMonitor
 from diem.links.proxy_port import ProxyPort
 from diem.process.clock import ManualClock
-from diem.protocol import feed
+from diem.protocol import feed, messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
+from diem.protocol.frames import FrameRun, Splitter, text_frame
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, Phase, encode_entry, encode_head
 from diem.protocol.update import UPDATE, Change, encode
-from proxy import upstream_messages
-from proxy.allowed import Allowed
-from proxy.frames import FrameRun, Splitter
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
+from proxy.settings import Allowed
 from proxy.shared import SharedProxy
-from proxy.upstream import Receiver
+from proxy.upstream import UpstreamListener
 from services.websocket.server import WebSocketServer
-from tests.unit.proxy.world import START, Client, Timers, name_of
+from tests.unit.proxy.world import START, Client, FakeLink, FakeTransport, FakeUpstream, Timers, name_of
 
 PARTITIONS = 3
 NAMES = [name_of(0, 0, PARTITIONS), name_of(0, 1, PARTITIONS), name_of(1, 0, PARTITIONS), name_of(2, 0, PARTITIONS)]
@@ -57,37 +55,13 @@ def log_name(number: int) -> str:
     return "diem.updates.hot/0" if number == HOT else f"diem.updates/{number}"
 
 
-class Transport:
-    """Of either end of a link."""
-
-    def __init__(self, sent: deque[bytes]) -> None:
-        self.write = sent.append
-        self.writelines = sent.extend
-        self.reading = True
-
-    def get_extra_info(self, _name: str) -> "Transport":
-        return self
-
-    def setsockopt(self, *_: object) -> None:
-        """As a socket."""
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
 class Connection:
     """As ``InternalConnection``: a server's end of a link."""
 
     is_open = True
 
     def __init__(self, sent: deque[bytes]) -> None:
-        self.transport = Transport(sent)
+        self.transport = FakeTransport(sent)
 
     def send_text(self, payload: bytes) -> None:
         self.transport.write(text_frame(payload))
@@ -97,32 +71,25 @@ class Connection:
         return cast("InternalConnection", self)
 
 
-class Link:
-    """As ``Upstream``: a proxy's end of an open link, with both of its directions."""
+class Link(FakeUpstream):
+    """The proxy's end of an open link, with both of its directions."""
 
     def __init__(self, member: "Member") -> None:
-        self.requests: deque[bytes] = deque()
+        super().__init__(member.url)
         self.frames: deque[bytes] = deque()
-        self.transport = Transport(self.requests)
         self.connection = Connection(self.frames)
         self.full = False
         self._member = member
-        self._ids = 0
-
-    def subscribe(self, known: Mapping[str, int | None]) -> int:
-        self._ids += 1
-        self.requests.append(upstream_messages.subscribe(self._ids, known))
-        return self._ids
-
-    def unsubscribe(self, names: list[str]) -> int:
-        self._ids += 1
-        self.requests.append(upstream_messages.unsubscribe(self._ids, names))
-        return self._ids
 
     def answer(self) -> None:
         """The server takes the oldest request, unless it waits for the proxy to read."""
         if self.requests and self.connection.transport.reading:
-            self._member.end.received(self.connection.itself, self.requests.popleft())
+            kind, request_id, known = self.requests.popleft()
+            if kind == "subscribe":
+                data = messages.subscribe(request_id, known)
+            else:
+                data = messages.unsubscribe(request_id, list(known))
+            self._member.end.received(self.connection.itself, data)
 
     def fill(self) -> None:
         """The proxy is slow: the server holds back what it has for it."""
@@ -142,29 +109,34 @@ class Link:
         return [name.decode() for name in self._member.end._sessions[self.connection.itself].endpoints]
 
 
-class Line:
-    """As ``Line``: dialled when the walk opens it."""
+class Line(FakeLink):
+    """Dialled when the walk opens it, to a real server."""
 
-    def __init__(self, member: "Member", receiver: Receiver, resync: Callable[["Line", list[str]], None]) -> None:
-        self.url = member.url
+    def __init__(
+        self, member: "Member", listener: UpstreamListener, resync: Callable[["Line", list[str]], None]
+    ) -> None:
+        super().__init__(member.url, listener)
         self.link: Link | None = None
         self._member = member
-        self._receiver = receiver
         self._resync = resync
 
-    def open(self) -> None:
+    def open(self) -> FakeUpstream:
         if self.link is None:
-            self.link = Link(self._member)
+            self.link = self.upstream = Link(self._member)
             self._member.end.opened(self.link.connection.itself)
-            self._receiver.opened(self.url)
+            self.listener.opened(self.link.itself)
+        return self.link
 
     def lose(self) -> None:
-        """The link is reset: what is on its way is gone."""
         if self.link is not None:
-            self.hang_up()
-            self._receiver.lost(self.url)
+            self._hang_up()
+            super().lose()
 
-    def hang_up(self) -> None:
+    def stop(self) -> None:
+        self._hang_up()
+        super().stop()
+
+    def _hang_up(self) -> None:
         link, self.link = self.link, None
         if link is not None:
             self._member.end.closed(link.connection.itself)
@@ -177,12 +149,12 @@ class Line:
         chunk = b"".join(link.frames.popleft() for _ in range(min(count, len(link.frames))))
         for piece in Splitter().feed(chunk):
             if isinstance(piece, FrameRun):
-                self._receiver.updates(self.url, piece.data, piece.frames)
+                self.listener.updates(self.url, piece.data, piece.frames)
                 continue
-            message = upstream_messages.parse(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
-            if isinstance(message, upstream_messages.UpstreamResync):
+            message = messages.parse_server(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
+            if isinstance(message, messages.ResyncMessage):
                 self._resync(self, list(message.endpoints))
-            self._receiver.heard(self.url, message)
+            self.listener.message(self.url, message)
 
 
 class NoKeeper:
@@ -285,7 +257,7 @@ class Cluster:
         self._write_map()
         self.members = [Member(self, number) for number in (1, 2, 3)]
         self.assigned = dict(enumerate(self.members))
-        self.router = Router(1, Allowed(["127.0.0.0/8"]), lambda url: self.shared.load[url])
+        self.router = Router(1, Allowed(["127.0.0.0/8"]))
         for name in NAMES:
             self.put(name)
         for member in self.members:
@@ -364,7 +336,7 @@ class Cluster:
         """The metadata service says who has what."""
         members = {member.owner.server: member.owner for member in self.members}
         owners = {number: member.owner.server for number, member in self.assigned.items()}
-        self.router.take(Snapshot(self.map, {1: Clone(STABLE, members, owners)}))
+        self.router.apply(Snapshot(self.map, {1: Clone(STABLE, members, owners)}))
         self.shared.rerouted()
 
     def member(self, url: str) -> Member:

@@ -1,18 +1,14 @@
 """Passthrough mode: a client is current when all is at rest, over the links that it needs and no others."""
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
 from hypothesis import given
 
 from diem.fanout.fanout import Fanout
-from diem.fanout.session import Session
-from proxy.frames import frames_of
+from diem.protocol.frames import frames_of
 from proxy.passthrough import PassthroughProxy
-from proxy.upstream import Receiver
-from proxy.upstream_pool import Dialler
-from proxy.upstream_pool import UpstreamLink as RealLine
+from tests.unit.proxy.world import FakeDialer
 from tests.walks import walk_settings
 from tests.walks.proxying import Cluster, Line, Walk, WalkClient, hints, walks
 
@@ -50,35 +46,18 @@ class PassthroughClient(WalkClient):
                     super()._write(each)
 
 
-class LinedPassthrough(PassthroughProxy):
-    """The real one, but for the sockets of its lines."""
-
-    make: Callable[[str, Receiver], Line]
-
-    def _make_line(self, url: str, receiver: Receiver, session: Session) -> RealLine:
-        line = cast("RealLine", self.make(url, receiver))
-        self._slots[line] = 0
-        self.load[url] += 1
-        return line
-
-    def _drop_line(self, line: RealLine) -> None:
-        del self._slots[line]
-        self.load -= {line.url: 1}
-        cast("Line", line).hang_up()
-
-
 class PassthroughCluster(Cluster):
     """As many lines as clients need."""
 
-    shared: LinedPassthrough
+    shared: PassthroughProxy
 
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
         self.fanout = Fanout()
-        self.shared = LinedPassthrough(
-            self.fanout.stats, self.router, cast("Dialler", None), self.clock, self.timers.later, upstreams=100
+        dialer = FakeDialer(lambda url, listener: Line(self.member(url), listener, self.announced))
+        self.shared = PassthroughProxy(
+            self.fanout.stats, self.router, dialer.itself, self.clock, self.timers.later, upstreams=100
         )
-        self.shared.make = lambda url, receiver: Line(self.member(url), receiver, self.announced)
 
     def lines(self) -> list[Line]:
         return [cast("Line", line) for line in self.shared._slots]
@@ -87,12 +66,12 @@ class PassthroughCluster(Cluster):
         return PassthroughClient(self)
 
     def waits(self, client: WalkClient) -> int:
-        passenger = self.shared.passengers.get(client.edge)
-        return 0 if passenger is None else passenger.pending
+        of_client = self.shared.clients.get(client.edge)
+        return 0 if of_client is None else of_client.pending
 
     def lines_of(self, client: WalkClient) -> list[Line]:
-        passenger = self.shared.passengers.get(client.edge)
-        return [] if passenger is None else [cast("Line", line) for line in passenger.lines.values()]
+        of_client = self.shared.clients.get(client.edge)
+        return [] if of_client is None else [cast("Line", line) for line in of_client.links.values()]
 
     def concerned(self, line: Line) -> list[WalkClient]:
         return [client for client in self.clients if line in self.lines_of(client)]
@@ -109,7 +88,7 @@ class PassthroughWalk(Walk):
 
     def nothing_is_left(self) -> None:
         assert not self.cluster.lines()
-        assert not self.cluster.shared.passengers
+        assert not self.cluster.shared.clients
         assert not self.cluster.shared.load
 
 

@@ -1,6 +1,5 @@
 """Shared mode: whatever happens to servers, links, moves and clients, nobody is left behind, or with what is void."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given
@@ -44,7 +43,7 @@ class SharedCluster(Cluster):
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
         self.fanout = Fanout()
-        self.shared = SharedProxy(self.fanout, self.router, self, self.clock, self.timers.later)
+        self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later)
         self._lines = {member.url: Line(member, self.shared, self.announced) for member in self.members}
 
     def lines(self) -> list[Line]:
@@ -54,40 +53,29 @@ class SharedCluster(Cluster):
         return SharedClient(self)
 
     def waits(self, client: WalkClient) -> int:
-        return self.shared._requests.pending(client.edge)
+        return len(self.shared._pending.by_client.get(client.edge, ()))
 
     def concerned(self, line: Line) -> list[WalkClient]:
         return [client for client in self.clients if client.wanted]
-
-    # Servers, as the follower sees them
-
-    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
-        link = self._lines[url].link
-        return link.subscribe(known) if link is not None else None
-
-    def drop(self, url: str, names: list[str]) -> None:
-        link = self._lines[url].link
-        if link is not None:
-            link.unsubscribe(names)
 
 
 class SharedWalk(Walk):
     cluster: SharedCluster
 
     def end(self) -> None:
-        assert len(self.cluster.shared.relay.retained) <= len(self.cluster.shared.follower)
+        assert len(self.cluster.shared.relay.retained) <= len(self.cluster.shared.relocator.routes)
         super().end()
 
     def nothing_is_asked_for_in_vain(self) -> None:
         wanted = {name for client in self.clients for name in client.wanted}
-        assert set(self.cluster.shared.follower) == wanted
+        assert set(self.cluster.shared.relocator.routes) == wanted
         assert self.registered(self.cluster.lines()) == dict.fromkeys(wanted, 1)
 
     def nothing_is_left(self) -> None:
         shared = self.cluster.shared
         assert not shared.relay.retained
         assert not self.cluster.fanout.registry.entries
-        assert not len(shared.follower)
+        assert not shared.relocator.routes
         assert not shared.load
         assert not self.registered(self.cluster.lines())
 

@@ -10,7 +10,6 @@ from diem.links.gate import Gate
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
-from proxy.snapshot_client import SnapshotClient
 from proxy.upstream_pool import UpstreamPool
 from tests.unit.proxy.world import PARTITIONS, Client, World, name_of
 
@@ -34,9 +33,8 @@ class Told:
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,
-            standing=cast("UpstreamPool", NoLinks()),
+            pool=cast("UpstreamPool", NoLinks()),
             service=self.world.shared,
-            watch=lambda: cast("SnapshotClient", None),
             clock=self.world.clock,
         )
 
@@ -44,7 +42,7 @@ class Told:
         snapshot = self.world.router.snapshot
         assert snapshot is not None
         entries = {MOVED.encode(): Entry(1)} if epoch else {}
-        return self.proxy.take(Snapshot(PartitionMap(Head(partitions, epoch), entries), snapshot.clones))
+        return self.proxy.apply_snapshot(Snapshot(PartitionMap(Head(partitions, epoch), entries), snapshot.clones))
 
     @property
     def epoch(self) -> int | None:

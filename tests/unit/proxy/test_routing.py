@@ -6,8 +6,8 @@ import pytest
 
 from diem.protocol.assignment import STABLE, UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, partition_of
-from proxy.allowed import Allowed
 from proxy.routing import Router
+from proxy.settings import Allowed
 
 A = Owner("b001", "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:8101/ws")
 B = Owner("b002", "ws://127.0.0.1:9102/ws", "ws://127.0.0.1:8102/ws")
@@ -21,9 +21,8 @@ def snapshot(*owners: Owner, hot: tuple[bytes, ...] = (), partitions: int = 2) -
     return Snapshot(map_, {1: group})
 
 
-def router(*allowed: str) -> tuple[Router, Counter[str]]:
-    load: Counter[str] = Counter()
-    return Router(1, Allowed(allowed or ("127.0.0.0/8",)), lambda url: load[url]), load
+def router(*allowed: str) -> Router:
+    return Router(1, Allowed(allowed or ("127.0.0.0/8",)))
 
 
 def name_of(partition: int) -> str:
@@ -31,34 +30,34 @@ def name_of(partition: int) -> str:
 
 
 def test_an_endpoint_is_asked_for_at_the_owner_of_its_partition() -> None:
-    routes, _ = router()
+    routes = router()
     assert routes.owner(name_of(0)) is None
-    routes.take(snapshot(A, B))
+    routes.apply(snapshot(A, B))
     assert [routes.owner(name_of(n)) for n in (0, 1)] == [A.internal, B.internal]
-    routes.take(snapshot(B, A))
+    routes.apply(snapshot(B, A))
     assert [routes.owner(name_of(n)) for n in (0, 1)] == [B.internal, A.internal]
 
 
 def test_a_partition_without_an_owner_has_none() -> None:
-    routes, _ = router()
-    routes.take(snapshot(A))
+    routes = router()
+    routes.apply(snapshot(A))
     assert routes.owner(name_of(1)) is None
 
 
 def test_a_hot_endpoint_stays_where_it_is_else_joins_what_is_used_else_takes_the_least_busy() -> None:
-    routes, load = router()
-    routes.take(snapshot(A, B, hot=(b"/hot",)))
-    load[A.internal] = 1
-    assert routes.owner("/hot") == B.internal
-    assert routes.owner("/hot", used={A.internal}) == A.internal
+    routes = router()
+    routes.apply(snapshot(A, B, hot=(b"/hot",)))
+    load = Counter({A.internal: 1})
+    assert routes.owner("/hot", load=load) == B.internal
+    assert routes.owner("/hot", used={A.internal}, load=load) == A.internal
     assert routes.owner("/hot", current=A.internal, used={B.internal}) == A.internal
     assert routes.owner("/hot", current=A.internal, dead={A.internal}) == B.internal
     assert routes.owner("/hot", current=A.internal, dead={A.internal, B.internal}) == A.internal
 
 
 def test_a_server_outside_of_the_allow_list_does_not_exist() -> None:
-    routes, _ = router()
-    routes.take(snapshot(A, FOREIGN, hot=(b"/hot",)))
+    routes = router()
+    routes.apply(snapshot(A, FOREIGN, hot=(b"/hot",)))
     assert routes.refused == 1
     assert routes.owner(name_of(1)) is None
     assert set(routes.members) == {A.internal}
@@ -67,9 +66,9 @@ def test_a_server_outside_of_the_allow_list_does_not_exist() -> None:
 
 
 def test_hints_are_followed_to_members_only() -> None:
-    routes, _ = router()
+    routes = router()
     assert routes.hinted(A.public) is None
-    routes.take(snapshot(A, B))
+    routes.apply(snapshot(A, B))
     assert routes.hinted(B.public) == routes.hinted(B.internal) == B.internal
     assert routes.hinted("ws://127.0.0.1:9999/ws") is None
     assert routes.hinted(None) is None
@@ -77,31 +76,31 @@ def test_hints_are_followed_to_members_only() -> None:
 
 def test_a_hint_that_several_members_share_means_none_of_them() -> None:
     """The members of a composite have one public URL, which is the composite's own."""
-    routes, _ = router()
+    routes = router()
     shared = [owner._replace(public="ws://127.0.0.1:8601/ws") for owner in (A, B)]
-    routes.take(snapshot(*shared))
+    routes.apply(snapshot(*shared))
     assert routes.hinted("ws://127.0.0.1:8601/ws") is None
     assert [routes.hinted(owner.internal) for owner in shared] == [A.internal, B.internal]
 
 
 def test_a_hint_that_a_member_shares_with_one_outside_of_the_allow_list_means_neither() -> None:
-    routes, _ = router()
-    routes.take(snapshot(A, FOREIGN._replace(public=A.public)))
+    routes = router()
+    routes.apply(snapshot(A, FOREIGN._replace(public=A.public)))
     assert routes.hinted(A.public) is None
 
 
 def test_a_hint_at_an_internal_url_means_that_server_whatever_others_call_themselves() -> None:
-    routes, _ = router()
-    routes.take(snapshot(A, B._replace(public=A.internal)))
+    routes = router()
+    routes.apply(snapshot(A, B._replace(public=A.internal)))
     assert routes.hinted(A.internal) == A.internal
 
 
 def test_a_group_that_nobody_knows_stays_as_it_was() -> None:
-    routes, _ = router()
-    routes.take(snapshot(A, B))
-    routes.take(Snapshot(PartitionMap(Head(2, 1)), {1: Clone(UNKNOWN, {}, {})}))
+    routes = router()
+    routes.apply(snapshot(A, B))
+    routes.apply(Snapshot(PartitionMap(Head(2, 1)), {1: Clone(UNKNOWN, {}, {})}))
     assert routes.owner(name_of(0)) == A.internal
-    routes.take(Snapshot(PartitionMap(Head(2, 2)), {}))
+    routes.apply(Snapshot(PartitionMap(Head(2, 2)), {}))
     assert routes.owner(name_of(0)) == A.internal
 
 

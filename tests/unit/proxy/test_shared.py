@@ -2,11 +2,12 @@
 
 import pytest
 
-from diem.fanout.frames import text_frame
 from diem.protocol import messages
+from diem.protocol.frames import text_frame
+from diem.protocol.messages import BAD_NAME
 from diem.protocol.update import encode
-from proxy.relocation import MAX_HOPS, MAX_NAMES
-from proxy.requests import MAX_PENDING
+from proxy.pending import MAX_PENDING
+from proxy.relocation import MAX_HOPS
 from tests.unit.proxy.world import START, Client, Server, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
@@ -63,7 +64,7 @@ def test_an_old_reply_answers_no_newer_request(world: World) -> None:
     server.serve()
     server.deliver()
     assert len(client.heard) == heard
-    assert not world.shared.follower.is_answered(A)
+    assert not world.shared.relocator.routes[A].is_registered
     run(server)
     assert client.heard[heard]["type"] == "subscribed"
 
@@ -77,7 +78,7 @@ def test_endpoints_of_two_servers_are_answered_in_one_frame_when_both_answer_soo
     run(world.server_of(B))
     (answer,) = client.heard
     assert answer["endpoints"] == {A: None, B: None}
-    assert answer["rejected"].keys() == {"bad name"}
+    assert answer["rejected"] == {"bad name": {"code": BAD_NAME.code, "message": BAD_NAME.message}}
 
 
 def test_a_slow_server_holds_up_the_others_for_a_tenth_of_a_second_only(world: World) -> None:
@@ -149,7 +150,7 @@ def test_a_reminder_after_a_global_status_names_what_is_stale(world: World) -> N
         run(server)
     world.lose(world.server_of(A).url)
     client.affected.clear()
-    world.shared.remind(client.edge)
+    world.shared.resend_stale_status(client.edge)
     assert client.affected == {A}
 
 
@@ -323,28 +324,6 @@ def test_a_home_that_refuses_is_asked_again_while_the_old_server_goes_on_serving
     assert new.subscribed == {A}
     assert old.subscribed == set()
     assert not client.said("status")
-
-
-def test_a_message_to_a_server_has_a_bounded_number_of_names(world: World) -> None:
-    names = [f"/many/{n}" for n in range(3 * MAX_NAMES)]
-    follower, old = world.shared.follower, world.server_of(A)
-    new = other_than(world, old)
-    world.assign(1, old.url)
-    world.tell()
-    follower.follow(names)
-    assert [len(asked) for _, _, asked in old.asked] == [MAX_NAMES] * 3
-    run(old)
-    for partition in (0, 1):
-        world.assigned[partition] = new.url
-        new.partitions.add(partition)
-    world.tell()
-    # Back at once, before the answers of the new home.
-    for partition in (0, 1):
-        world.assigned[partition] = old.url
-    world.tell()
-    assert [(kind, len(asked)) for kind, _, asked in list(new.asked)[3:]] == [("unsubscribe", MAX_NAMES)] * 3
-    follower.unfollow(names)
-    assert [(kind, len(asked)) for kind, _, asked in old.asked] == [("unsubscribe", MAX_NAMES)] * 3
 
 
 def test_what_is_answered_after_the_first_part_does_not_wait_for_servers_that_hang(world: World) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from diem.fanout.session import DeliveryStats, Session
-from proxy import passthrough_client
+from proxy import passthrough
 from tests.unit.proxy.world import Server, World, name_of
 
 A, B, INVENTED = name_of(0), name_of(0, 1), name_of(1)
@@ -61,8 +61,8 @@ def test_shared_proxy_forgets_what_nobody_wants() -> None:
 def test_passthrough_proxy_writes_down_what_servers_answered() -> None:
     session, visit = Session(lambda _: None, lambda _: None, DeliveryStats()), Visit()
     session.visit = visit
-    passthrough_client.trace_subscribed(session, {A: 7, INVENTED: None})
-    passthrough_client.trace_subscribed(session, {A: None, B: 0})
+    passthrough.trace_subscribed(session, {A: 7, INVENTED: None})
+    passthrough.trace_subscribed(session, {A: None, B: 0})
     assert visit.said == [
         (sorted([A.encode(), INVENTED.encode()]), [INVENTED.encode()]),
         ([B.encode()], []),

@@ -7,32 +7,41 @@ from typing import Any, Protocol, cast
 import orjson
 
 from diem.fanout.fanout import Fanout
-from diem.fanout.frames import text_frame
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
 from diem.protocol import messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.codes import ErrorCode
+from diem.protocol.frames import FrameRun, Splitter, frames_of, text_frame
 from diem.protocol.messages import Refusal, Subscribe, Unsubscribe
 from diem.protocol.partition_map import Head, PartitionMap, partition_of
 from diem.protocol.update import encode
-from proxy import upstream_messages
-from proxy.allowed import Allowed
-from proxy.frames import FrameRun, Splitter, frames_of
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
+from proxy.settings import Allowed
 from proxy.shared import SharedProxy
+from proxy.upstream import Upstream, UpstreamListener
+from proxy.upstream_pool import UpstreamDialer
 
 START = 1_700_000_000_000
 PARTITIONS = 2
 
 
-class Transport:
-    """Of a link; what was sent waits while it is not read."""
+class FakeTransport:
+    """Of either end of a link; what was sent waits in ``sent`` while it is not read."""
 
-    def __init__(self) -> None:
+    def __init__(self, sent: deque[bytes] | None = None) -> None:
+        self.sent: deque[bytes] = deque() if sent is None else sent
+        self.write = self.sent.append
+        self.writelines = self.sent.extend
         self.reading = True
+
+    def get_extra_info(self, _name: str) -> "FakeTransport":
+        return self
+
+    def setsockopt(self, *_: object) -> None:
+        """As a socket."""
 
     def is_closing(self) -> bool:
         return False
@@ -42,6 +51,73 @@ class Transport:
 
     def resume_reading(self) -> None:
         self.reading = True
+
+
+class FakeUpstream:
+    """As ``Upstream``: an open connection, whose requests wait for a server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.transport = FakeTransport()
+        self.requests: deque[tuple[str, int, dict[str, int | None]]] = deque()
+
+    @property
+    def itself(self) -> Upstream:
+        return cast("Upstream", self)
+
+    @property
+    def asked(self) -> list[tuple[str, dict[str, int | None]]]:
+        return [(kind, known) for kind, _, known in self.requests]
+
+    def subscribe(self, request_id: int, known: Mapping[str, int | None]) -> None:
+        self.requests.append(("subscribe", request_id, dict(known)))
+
+    def unsubscribe(self, request_id: int, names: Sequence[str]) -> None:
+        self.requests.append(("unsubscribe", request_id, dict.fromkeys(names)))
+
+
+class FakeLink:
+    """As ``UpstreamLink``: opened and lost by hand."""
+
+    def __init__(self, url: str, listener: UpstreamListener) -> None:
+        self.url = url
+        self.listener = listener
+        self.upstream: FakeUpstream | None = None
+        self.stopped = False
+
+    def start(self) -> None:
+        """Nothing is dialled."""
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.upstream = None
+
+    def open(self) -> FakeUpstream:
+        upstream = self.upstream = FakeUpstream(self.url)
+        self.listener.opened(upstream.itself)
+        return upstream
+
+    def lose(self) -> None:
+        """The link is reset: what is on its way is gone."""
+        self.upstream = None
+        self.listener.lost(self.url)
+
+
+class FakeDialer:
+    """As ``UpstreamDialer``: makes links of clients."""
+
+    def __init__(self, make: Callable[[str, UpstreamListener], FakeLink] = FakeLink) -> None:
+        self.links: dict[str, FakeLink] = {}
+        """Server -> the last link that was made."""
+        self._make = make
+
+    @property
+    def itself(self) -> UpstreamDialer:
+        return cast("UpstreamDialer", self)
+
+    def client_link(self, url: str, listener: UpstreamListener, *_: object) -> FakeLink:
+        self.links[url] = self._make(url, listener)
+        return self.links[url]
 
 
 class Timers:
@@ -178,13 +254,17 @@ class Server:
         self.retained: dict[str, int] = {}
         self.partitions: set[int] = set()
         self.subscribed: set[str] = set()
-        self.open = False
+        self.link: FakeUpstream | None = None
         self.hint: str | None = None
         """Where it sends everybody, instead of where an endpoint really is."""
-        self.asked: deque[tuple[str, int, dict[str, int | None]]] = deque()
         self.sent: deque[bytes] = deque()
         self.known: list[dict[str, int | None]] = []
         """All known versions that it was asked with."""
+
+    @property
+    def asked(self) -> deque[tuple[str, int, dict[str, int | None]]]:
+        """Requests that it has not answered yet."""
+        return deque() if self.link is None else self.link.requests
 
     def owns(self, name: str) -> bool:
         return partition_of(name.encode(), PARTITIONS) in self.partitions
@@ -230,7 +310,7 @@ class Server:
                 assert len(list(frames_of(piece.data))) == piece.frames
                 self.world.shared.updates(self.url, piece.data, piece.frames)
             else:
-                self.world.shared.heard(self.url, upstream_messages.parse(piece.payload))  # type: ignore[union-attr]
+                self.world.shared.message(self.url, messages.parse_server(piece.payload))  # type: ignore[union-attr]
 
 
 class World:
@@ -244,8 +324,8 @@ class World:
         self.servers = {owner.internal: Server(self, owner) for owner in owners}
         self.latest: dict[str, int] = {}
         self.version = START
-        self.router = Router(1, Allowed(["127.0.0.0/8"]), lambda url: self.shared.load[url])
-        self.shared = SharedProxy(self.fanout, self.router, self, self.clock, self.timers.later, limit=limit)
+        self.router = Router(1, Allowed(["127.0.0.0/8"]))
+        self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later, limit=limit)
         self.assigned = dict(enumerate(self.servers))
         for partition, url in self.assigned.items():
             self.servers[url].partitions.add(partition)
@@ -263,7 +343,7 @@ class World:
         """The metadata service tells who owns what."""
         members = {server.owner.server: server.owner for server in self.servers.values()}
         owners = {number: self.servers[url].owner.server for number, url in self.assigned.items()}
-        self.router.take(Snapshot(PartitionMap(Head(PARTITIONS, 0)), {1: Clone(STABLE, members, owners)}))
+        self.router.apply(Snapshot(PartitionMap(Head(PARTITIONS, 0)), {1: Clone(STABLE, members, owners)}))
         self.shared.rerouted()
 
     def put(self, name: str) -> None:
@@ -284,16 +364,15 @@ class World:
 
     def open(self, url: str) -> None:
         server = self.servers[url]
-        if not server.open:
-            server.open = True
-            self.shared.opened(url)
+        if server.link is None:
+            server.link = FakeUpstream(url)
+            self.shared.opened(server.link.itself)
 
     def lose(self, url: str) -> None:
         """The link is reset: what is on its way is gone, and so is what was subscribed."""
         server = self.servers[url]
-        if server.open:
-            server.open = False
-            server.asked.clear()
+        if server.link is not None:
+            server.link = None
             server.sent.clear()
             server.subscribed.clear()
             self.shared.lost(url)
@@ -314,22 +393,6 @@ class World:
         for url in self.servers:
             self.open(url)
         return self
-
-    # Servers, as the follower sees them
-
-    def ask(self, url: str, known: Mapping[str, int | None]) -> int | None:
-        return self._request(url, "subscribe", dict(known))
-
-    def drop(self, url: str, names: list[str]) -> None:
-        self._request(url, "unsubscribe", dict.fromkeys(names))
-
-    def _request(self, url: str, kind: str, known: dict[str, int | None]) -> int | None:
-        server = self.servers[url]
-        if not server.open:
-            return None
-        self.version_of_request = getattr(self, "version_of_request", 0) + 1
-        server.asked.append((kind, self.version_of_request, known))
-        return self.version_of_request
 
 
 def name_of(partition: int, number: int = 0, partitions: int = PARTITIONS) -> str:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from diem.fanout.feed_hub import FeedHub
-from diem.fanout.frames import text_frame
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol.feed import Batch, Resume
+from diem.protocol.frames import text_frame
 from diem.protocol.update import Change, encode
 
 START = 1_700_000_000_000

@@ -7,8 +7,8 @@ from diem.process.environment import Ports, StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
-from proxy.allowed import Allowed
 from proxy.routing import Router
+from proxy.settings import Allowed
 from services.composite.plan import Child, CompositePlan, child_names, children
 
 PLAN = CompositePlan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
@@ -62,8 +62,8 @@ def test_servers_of_a_composite_name_each_other_so_that_its_proxy_can_tell_them_
     members = {
         each["NUMBER"]: Owner(each["NUMBER"], each["SERVER_INTERNAL_URL"], each["SERVER_PUBLIC_URL"]) for each in made
     }
-    routes = Router(1, Allowed(["127.0.0.1/32"]), lambda _: 0)
-    routes.take(Snapshot(PartitionMap(Head(3, 0)), {1: Clone(STABLE, members, {})}))
+    routes = Router(1, Allowed(["127.0.0.1/32"]))
+    routes.apply(Snapshot(PartitionMap(Head(3, 0)), {1: Clone(STABLE, members, {})}))
     assert len(members) == 3
     for owner in members.values():
         assert routes.hinted(owner.public) == owner.internal

@@ -5,43 +5,17 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from diem.fanout.frames import text_frame
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
 from diem.protocol import messages
-from diem.protocol.messages import Unsubscribe
+from diem.protocol.frames import text_frame
+from diem.protocol.messages import Subscribe, Unsubscribe
 from diem.protocol.update import encode
-from proxy import upstream_messages
-from proxy.passthrough_client import GRACE, PassthroughClient
-from proxy.requests import Request
-from proxy.upstream_pool import UpstreamLink
-from tests.unit.proxy.world import START, Timers, Transport, World, name_of
+from proxy.passthrough import UNUSED_LINK_S, PassthroughClient, PassthroughProxy
+from tests.unit.proxy.world import START, FakeDialer, FakeUpstream, Timers, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
-
-
-class Link:
-    """As ``Upstream``."""
-
-    def __init__(self) -> None:
-        self.transport = Transport()
-        self.asked: list[tuple[str, Any]] = []
-
-    def subscribe(self, known: dict[str, int | None]) -> int:
-        self.asked.append(("subscribe", dict(known)))
-        return len(self.asked)
-
-    def unsubscribe(self, names: list[str]) -> int:
-        self.asked.append(("unsubscribe", names))
-        return len(self.asked)
-
-
-class FakeLine:
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.link: Link | None = None
-        self.stopped = False
 
 
 class Ride:
@@ -53,47 +27,44 @@ class Ride:
         self.accounts = DeliveryStats()
         self.written: list[bytes] = []
         self.session = Session(self.written.append, self.written.extend, self.accounts)
-        self.lines: dict[str, FakeLine] = {}
+        self.dialer = FakeDialer()
+        self.lines = self.dialer.links
         world = self.world = World().start()
         self.urls = {name: world.server_of(name).url for name in (A, A2, B)}
-        self.passenger = PassthroughClient(
-            cast("EdgeConnection", self),
-            accounts=self.accounts,
-            router=world.router,
-            clock=self.clock,
-            later=self.timers.later,
-            make_line=self._make,
-            drop_line=lambda line: setattr(line, "stopped", True),
+        self.proxy = PassthroughProxy(
+            self.accounts, world.router, self.dialer.itself, self.clock, self.timers.later, upstreams=10
         )
 
-    def _make(self, url: str, *_: object) -> UpstreamLink:
-        self.lines[url] = FakeLine(url)
-        return cast("UpstreamLink", self.lines[url])
+    @property
+    def edge(self) -> EdgeConnection:
+        return cast("EdgeConnection", self)
+
+    @property
+    def passenger(self) -> PassthroughClient:
+        return self.proxy.clients[self.edge]
 
     def respond(self, reply: bytes) -> None:
         self.written.append(text_frame(reply))
 
     def subscribe(self, request_id: int, **known: int) -> None:
         names = {"A": A, "A2": A2, "B": B}
-        request = Request(cast("EdgeConnection", self), request_id, {names[n]: v for n, v in known.items()})
-        request.waiting |= request.known.keys()
-        self.passenger.subscribe(request)
+        self.proxy.subscribe(self.edge, Subscribe(request_id, {names[n]: v for n, v in known.items()}))
 
     def unsubscribe(self, request_id: int, *names: str) -> None:
-        self.passenger.unsubscribe(Unsubscribe(request_id, list(names)))
+        self.proxy.unsubscribe(self.edge, Unsubscribe(request_id, list(names)))
 
-    def open(self, name: str) -> Link:
-        link = Link()
-        self.lines[self.urls[name]].link = link
-        self.passenger.opened(self.urls[name])
-        return link
+    def open(self, name: str) -> FakeUpstream:
+        return self.lines[self.urls[name]].open()
 
     def lose(self, name: str) -> None:
-        self.lines[self.urls[name]].link = None
-        self.passenger.lost(self.urls[name])
+        self.lines[self.urls[name]].lose()
 
     def hears(self, name: str, payload: bytes) -> None:
-        self.passenger.heard(self.urls[name], upstream_messages.parse(payload))
+        """The ids of answers are numbers of requests on this link, from 1."""
+        message, upstream = orjson.loads(payload), self.lines[self.urls[name]].upstream
+        if "id" in message and upstream is not None:
+            message["id"] = upstream.requests[message["id"] - 1][1]
+        self.passenger.message(self.urls[name], messages.parse_server(orjson.dumps(message)))
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -152,14 +123,14 @@ def test_a_blocked_client_conflates_what_was_read_and_its_servers_are_not_read(r
     ride.subscribe(7, A=0)
     link = ride.open(A)
     ride.session.block()
-    ride.passenger.block(blocked=True)
+    ride.proxy.blocked(ride.edge)
     assert not link.transport.reading
     frames = [text_frame(encode(A, START + n, START)) for n in range(3)]
     ride.passenger.updates(ride.urls[A], b"".join(frames), 3)
     assert not ride.written
     assert (ride.accounts.held, ride.accounts.conflated) == (1, 2)
     ride.session.unblock()
-    ride.passenger.block(blocked=False)
+    ride.proxy.unblocked(ride.edge)
     assert link.transport.reading
     assert ride.written == frames[-1:]
 
@@ -196,12 +167,12 @@ def test_unsubscribed_waits_for_a_server_that_the_endpoint_had_left_before(ride:
     old = ride.open(A)
     ride.world.assigned[0] = ride.urls[B]
     ride.world.tell()
-    ride.passenger.follower.rerouted()
+    ride.proxy.rerouted()
     new = ride.open(B)
     ride.hears(B, messages.subscribed(1, {A: START}, {}))
-    assert old.asked[-1] == ("unsubscribe", [A])
+    assert old.asked[-1] == ("unsubscribe", {A: None})
     ride.unsubscribe(8, A)
-    assert new.asked[-1] == ("unsubscribe", [A])
+    assert new.asked[-1] == ("unsubscribe", {A: None})
     ride.hears(B, messages.unsubscribed(2, [A]))
     assert [m["type"] for m in ride.told] == ["subscribed"]
     ride.hears(A, messages.subscribed(1, {A: START}, {}))
@@ -215,10 +186,10 @@ def test_unsubscribed_does_not_wait_for_a_link_that_nothing_needs_any_more(ride:
     ride.open(A)
     ride.world.assigned[0] = ride.urls[B]
     ride.world.tell()
-    ride.passenger.follower.rerouted()
+    ride.proxy.rerouted()
     ride.open(B)
     ride.hears(B, messages.subscribed(1, {A: START}, {}))
-    ride.timers.advance(GRACE + 1)
+    ride.timers.advance(UNUSED_LINK_S + 1)
     assert ride.lines[ride.urls[A]].stopped
     ride.unsubscribe(8, A)
     ride.hears(B, messages.unsubscribed(2, [A]))
@@ -231,7 +202,7 @@ def test_what_is_fresh_again_is_told_also_while_the_client_has_asked_for_it_agai
     ride.hears(A, messages.subscribed(1, {A: None}, {}))
     ride.world.assigned[0] = ride.urls[B]
     ride.world.tell()
-    ride.passenger.follower.rerouted()
+    ride.proxy.rerouted()
     ride.hears(A, messages.status(live=False, since="-"))
     ride.subscribe(8, A=0)
     # The new home has not answered; the old server is current again meanwhile.
@@ -251,10 +222,10 @@ def test_a_link_is_closed_also_when_its_server_was_slow_to_confirm(ride: Ride) -
     ride.open(A)
     ride.hears(A, messages.subscribed(1, {A: None}, {}))
     ride.unsubscribe(8, A)
-    ride.timers.advance(GRACE + 1)
+    ride.timers.advance(UNUSED_LINK_S + 1)
     assert not ride.lines[ride.urls[A]].stopped
     ride.hears(A, messages.unsubscribed(2, [A]))
-    ride.timers.advance(GRACE + 1)
+    ride.timers.advance(UNUSED_LINK_S + 1)
     assert ride.lines[ride.urls[A]].stopped
 
 
@@ -272,11 +243,11 @@ def test_a_link_without_subscriptions_is_closed_after_a_grace(ride: Ride) -> Non
     ride.open(A)
     ride.unsubscribe(8, A)
     ride.hears(A, messages.unsubscribed(2, [A]))
-    ride.timers.advance(GRACE - 0.1)
+    ride.timers.advance(UNUSED_LINK_S - 0.1)
     assert not ride.lines[ride.urls[A]].stopped
     ride.timers.advance(0.2)
     assert ride.lines[ride.urls[A]].stopped
-    assert not ride.passenger.lines
+    assert not ride.passenger.links
 
 
 def test_a_link_that_is_needed_again_stays(ride: Ride) -> None:
@@ -284,7 +255,7 @@ def test_a_link_that_is_needed_again_stays(ride: Ride) -> None:
     ride.open(A)
     ride.unsubscribe(8, A)
     ride.subscribe(9, A2=0)
-    ride.timers.advance(2 * GRACE)
+    ride.timers.advance(2 * UNUSED_LINK_S)
     assert not ride.lines[ride.urls[A]].stopped
 
 
@@ -297,12 +268,12 @@ def test_the_link_to_a_server_that_died_is_not_dialled_for_ever_once_another_one
     ride.lose(A)
     ride.world.assigned[0] = ride.urls[B]
     ride.world.tell()
-    ride.passenger.follower.rerouted()
+    ride.proxy.rerouted()
     assert other.asked[-1] == ("subscribe", {A: None})
     ride.hears(B, messages.subscribed(2, {A: None}, {}))
-    ride.timers.advance(2 * GRACE)
+    ride.timers.advance(2 * UNUSED_LINK_S)
     assert ride.lines[ride.urls[A]].stopped
-    assert set(ride.passenger.lines) == {ride.urls[B]}
+    assert set(ride.passenger.links) == {ride.urls[B]}
 
 
 def test_resync_is_relayed_for_what_is_wanted(ride: Ride) -> None:
@@ -315,7 +286,7 @@ def test_resync_is_relayed_for_what_is_wanted(ride: Ride) -> None:
 def test_who_leaves_leaves_nothing(ride: Ride) -> None:
     ride.subscribe(7, A=0, B=0)
     ride.open(A)
-    ride.passenger.leave()
+    ride.proxy.left(ride.edge)
     assert all(line.stopped for line in ride.lines.values())
     ride.timers.advance(60)
     assert not ride.written

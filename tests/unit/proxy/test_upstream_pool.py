@@ -11,11 +11,11 @@ from websockets.utils import accept_key
 
 from diem.links.dialer import ClientConnection
 from diem.process.auth import SharedKey
-from proxy import upstream_messages
-from proxy import upstream_pool as line_module
-from proxy.frames import BadFrame
+from diem.protocol.frames import BadFrame
+from diem.protocol.messages import ServerMessage
+from proxy import upstream_pool as pool_module
 from proxy.upstream import Upstream
-from proxy.upstream_pool import MAX_DIALLING, Dialler, UpstreamLink
+from proxy.upstream_pool import MAX_DIALLING, UpstreamDialer, UpstreamLink
 from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -23,7 +23,7 @@ HUNG, WELL = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
 
 
 class Nobody:
-    """As ``Receiver`` and ``Ends``; finds fault with updates."""
+    """As ``UpstreamListener`` and owner of a connection; finds fault with updates."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -31,14 +31,17 @@ class Nobody:
     def opened(self, _link: object) -> None:
         self.seen.append("opened")
 
-    def gone(self, _link: object) -> None:
-        self.seen.append("gone")
+    def connected(self, _link: object) -> None:
+        self.seen.append("connected")
+
+    def disconnected(self, _link: object) -> None:
+        self.seen.append("disconnected")
 
     def updates(self, url: str, data: bytes, frames: int) -> None:
         raise BadFrame("an update without a version")
 
-    def heard(self, url: str, message: upstream_messages.Said) -> None:
-        self.seen.append("heard")
+    def message(self, url: str, message: ServerMessage) -> None:
+        self.seen.append("message")
 
     def lost(self, url: str) -> None:
         self.seen.append("lost")
@@ -88,16 +91,16 @@ async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pyte
         if url == HUNG:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(line_module, "dial", dial)
-    dialler = Dialler(KEY)
+    monkeypatch.setattr(pool_module, "dial", dial)
+    dialer = UpstreamDialer(KEY)
     for _ in range(MAX_DIALLING + 10):
-        UpstreamLink(HUNG, dialler, Nobody()).start()
-    UpstreamLink(WELL, dialler, Nobody()).start()
+        UpstreamLink(HUNG, dialer, Nobody()).start()
+    UpstreamLink(WELL, dialer, Nobody()).start()
     async with asyncio.timeout(PATIENCE_S):
         while WELL not in dialled:
             await asyncio.sleep(0.01)
     assert dialled.count(HUNG) == MAX_DIALLING
-    dialler.stop()
+    dialer.stop()
     await asyncio.sleep(0)
 
 
@@ -105,21 +108,21 @@ async def test_handshakes_that_wait_are_forgotten_with_their_server(monkeypatch:
     async def dial(*_: object, **__: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(line_module, "dial", dial)
-    dialler = Dialler(KEY)
+    monkeypatch.setattr(pool_module, "dial", dial)
+    dialer = UpstreamDialer(KEY)
     for number in range(50):
-        line = UpstreamLink(f"ws://127.0.0.1:{number + 1}/ws", dialler, Nobody())
+        line = UpstreamLink(f"ws://127.0.0.1:{number + 1}/ws", dialer, Nobody())
         line.start()
         await asyncio.sleep(0)
         line.stop()
     await asyncio.sleep(0.01)
-    assert not dialler.lines
-    assert not dialler._slots
+    assert not dialer.links
+    assert not dialer._slots
 
 
 def dialling() -> Upstream:
     nobody = Nobody()
-    made = Upstream(WELL, KEY.header, nobody, nobody)
+    made = Upstream(WELL, KEY.header, nobody, cast("UpstreamLink", nobody))
     made.connection_made(Transport())
     return made
 
@@ -137,7 +140,7 @@ async def test_a_handshake_that_ends_after_it_was_given_up_opens_nothing() -> No
     link.opened.cancel()
     link.data_received(accepted(link))
     assert cast("Transport", link.transport).aborted
-    assert "opened" not in cast("Nobody", link._ends).seen
+    assert not cast("Nobody", link._listener).seen
 
 
 async def test_a_link_that_opens_in_the_turn_in_which_its_time_runs_out_is_the_only_one(
@@ -149,14 +152,14 @@ async def test_a_link_that_opens_in_the_turn_in_which_its_time_runs_out_is_the_o
         nonlocal dials
         dials += 1
         link = cast("Upstream", make())
-        line.opened(link)
+        line.connected(link)
         if dials == 1:
-            asyncio.get_running_loop().call_soon(line.gone, link)
+            asyncio.get_running_loop().call_soon(line.disconnected, link)
             raise TimeoutError
 
-    monkeypatch.setattr(line_module, "dial", dial)
-    monkeypatch.setattr(line_module, "full_jitter", lambda *_: 0.0)
-    line = UpstreamLink(WELL, Dialler(KEY), Nobody())
+    monkeypatch.setattr(pool_module, "dial", dial)
+    monkeypatch.setattr(pool_module, "full_jitter", lambda *_: 0.0)
+    line = UpstreamLink(WELL, UpstreamDialer(KEY), Nobody())
     line.start()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.fanout.frames import text_frame
-from diem.protocol.update import encode
-from proxy.frames import (
+from diem.protocol.frames import (
     MAX_PAYLOAD,
     BadFrame,
     ControlFrame,
@@ -19,7 +17,9 @@ from proxy.frames import (
     frames_of,
     read_update,
     short_run,
+    text_frame,
 )
+from diem.protocol.update import encode
 
 VERSION = 1_700_000_000_000
 updates = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))

@@ -97,16 +97,16 @@ class Publisher:
         self._version += 1
         self.latest[endpoint] = self._version
         (self.gone.add if gone else self.gone.discard)(endpoint)
-        self.backlog.take_in([Change(self._sequence, endpoint, self._version, 0, b"")])
+        self.backlog.ingest([Change(self._sequence, endpoint, self._version, 0, b"")])
 
     def write(self, place: int) -> None:
         """One request of one lane."""
-        lane = self.backlog.lanes[place]
-        for endpoint in lane.take(10):
+        lane = self.backlog.queues[place]
+        for endpoint in lane.dequeue(10):
             self.logs[place].append(endpoint, self.latest[endpoint])
-        for endpoint in self.backlog.take_tombs(LANES.index(place), 10):
+        for endpoint in self.backlog.dequeue_tombstones(LANES.index(place), 10):
             self.logs[place].append(endpoint, 0)
-        lane.landed()
+        lane.acknowledged()
 
     def write_all(self) -> None:
         for place in (*LANES, *LANES):
@@ -117,15 +117,15 @@ class Publisher:
             log.append(b"", 0)
 
     def follow(self, map_: PartitionMap) -> None:
-        self.backlog.follow(map_, list(self.latest))
+        self.backlog.switch_map(map_, list(self.latest))
 
     def acknowledge(self) -> None:
-        if self.backlog.settled:
+        if self.backlog.stable:
             self.acknowledged = self.backlog.map.head.epoch
 
     @property
     def has_written_all(self) -> bool:
-        return not len(self.backlog) and not any(lane.tombs for lane in self.backlog.lanes)
+        return not len(self.backlog) and not any(lane.tombstones for lane in self.backlog.queues)
 
     def value(self, endpoint: bytes, version: int) -> bytes:
         gone = version == self.latest[endpoint] and endpoint in self.gone

@@ -76,7 +76,7 @@ class Store:
 class Request:
     """One request; ``marked`` is what a mark in it speaks for: the versions that were accepted when it was made."""
 
-    lane: int
+    queue: int
     records: list[tuple[bytes, bytes | None]]
     answer: "asyncio.Future[tuple[int, int]]"
     marked: dict[bytes, int]
@@ -130,17 +130,17 @@ class Broker:
         if self.wrong_since is not None:
             raise WrongTopic(TOPICS.updates, ["cleanup.policy is compact,delete, it must be compact"])
 
-    def request(self, lane: int, records: Sequence[tuple[bytes, bytes | None]]) -> Request:
+    def request(self, queue: int, records: Sequence[tuple[bytes, bytes | None]]) -> Request:
         fitting = list(records[: self.fits])
-        mine = {each: version for each, version in self.store.latest.items() if lane in self.homes(each)}
+        mine = {each: version for each, version in self.store.latest.items() if queue in self.homes(each)}
         answer = asyncio.get_running_loop().create_future()
-        return Request(lane, fitting, answer, mine if fitting[-1][0] == MARK_KEY else {})
+        return Request(queue, fitting, answer, mine if fitting[-1][0] == MARK_KEY else {})
 
     def write(self, request: Request, *, late: bool = False) -> int:
         """Append a request to its log; returns the offset of its first record."""
         now = asyncio.get_running_loop().time()
         assert late or self.wrong_since is None or now - self.wrong_since < NOTICED_S, "published to a wrong topic"
-        log, request.written = self.logs[request.lane], True
+        log, request.written = self.logs[request.queue], True
         base = len(log)
         for key, value in request.records:
             log.append(self._record(log, request, key, value, late=late))
@@ -188,9 +188,9 @@ class Log:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def write(self, lane: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+    async def write(self, queue: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
         broker = self._broker
-        request = broker.request(lane, records)
+        request = broker.request(queue, records)
         if broker.well:
             return broker.write(request), len(request.records)
         broker.under_way.append(request)
@@ -205,13 +205,13 @@ class Log:
         self._broker.check()
         self._broker.acknowledged = max(epoch, self._broker.acknowledged)
 
-    async def ends(self, lanes: Sequence[int]) -> dict[int, int]:
+    async def end_offsets(self, lanes: Sequence[int]) -> dict[int, int]:
         return {number: len(self._broker.logs[number]) for number in lanes}
 
-    def name(self, lane: int) -> str:
-        return str(lane)
+    def name(self, queue: int) -> str:
+        return str(queue)
 
-    async def look(self, avoid: Collection[int] = ()) -> Place:
+    async def locate(self, avoid: Collection[int] = ()) -> Place:
         self._broker.check()
         cluster, leaders = self._broker.cluster, dict.fromkeys(range(len(LANES)), 1)
         return Place(cluster.source(*TOPICS.log), cluster.source(TOPICS.partition_map), leaders, PARTITIONS)
@@ -239,7 +239,7 @@ class World:
         self._task = asyncio.create_task(self.publisher.run())
 
     def _homes(self, endpoint: bytes) -> Collection[int]:
-        progress = self.publisher._progress
+        progress = self.publisher._state
         return () if progress is None else progress.backlog.homes(endpoint)
 
     async def supervise(self) -> None:
@@ -268,7 +268,7 @@ class World:
     async def answer(self, number: int) -> None:
         """The oldest request of a lane, or every one."""
         for request in list(self.broker.under_way):
-            if not request.answer.done() and (number < 128 or request.lane == number % 3):
+            if not request.answer.done() and (number < 128 or request.queue == number % 3):
                 request.answer.set_result((self.broker.write(request), len(request.records)))
                 await asyncio.sleep(0)
 
@@ -357,10 +357,10 @@ class World:
 
     def check(self) -> None:
         """The cursor claims only what was written, unless a topic has lost it."""
-        if self.store.cursor is None or self.publisher._progress is None or self.broker.wrong_since is not None:
+        if self.store.cursor is None or self.publisher._state is None or self.broker.wrong_since is not None:
             return
         for change in self.store.changes.after(0, 100):
-            if change.sequence <= self.publisher._progress.backlog.cursor:
+            if change.sequence <= self.publisher._state.backlog.cursor:
                 written = max(
                     (w.version for log in self.broker.logs for w in log if w.endpoint == change.endpoint), default=0
                 )

@@ -1,6 +1,6 @@
-"""The updates topics as their one writer sees them: batches to a lane, end offsets, the source id. A thin shell.
+"""The updates topics as their one writer sees them: batches to a partition, end offsets, the source id. A thin shell.
 
-A lane is a partition of the updates topic; the last one is the partition of the topic of hot updates.
+Partitions are numbered as in the updates topic; the last number is the one partition of the topic of hot updates.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ PRODUCER: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 10_000,
 }
 """Settings of the producer (docs/protocol.md section 3); `diem check` looks at them."""
-ASK_WITHIN_S: Final = 5.0
+REQUEST_TIMEOUT_S: Final = 5.0
 
 
 class Place(NamedTuple):
-    """What the log and its map are in Kafka now."""
+    """The log and its map as they are in Kafka now."""
 
     source: str | None
     """Cluster and topics that positions belong to; None while one of the topics is not there."""
     map: str | None
     """The map's topic; None while it is not there."""
     leaders: dict[int, int]
-    """The leader of each lane."""
+    """The leader of each partition."""
     partitions: int
     """Of the updates topic."""
 
@@ -55,7 +55,7 @@ class Log:
     def __init__(
         self,
         options: KafkaOptions,
-        lanes: int,
+        count: int,
         client: AIOKafkaClient,
         producer: AIOKafkaProducer,
         consumer: AIOKafkaConsumer,
@@ -64,14 +64,14 @@ class Log:
         self._options = replace(options, partitions=None, replication=None)
         self._names = options.names
         self.topic = self._names.updates
-        self._lanes = [TopicPartition(self.topic, number) for number in range(lanes - 1)]
-        self._lanes.append(TopicPartition(self._names.hot, 0))
-        # Not the producer's: on a connection of its own a question does not wait behind a request.
+        self._partitions = [TopicPartition(self.topic, number) for number in range(count - 1)]
+        self._partitions.append(TopicPartition(self._names.hot, 0))
+        # Not the producer's: on a connection of its own a metadata request does not wait behind a produce request.
         self._client = client
         self._producer = producer
         self._consumer = consumer
 
-    async def write(self, lane: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+    async def write(self, number: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
         """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
 
         Returns:
@@ -86,13 +86,13 @@ class Log:
             if batch.append(key=key, value=value, timestamp=None) is None:
                 break
             count += 1
-        topic, partition = self._lanes[lane]
+        topic, partition = self._partitions[number]
         sending = await self._producer.send_batch(batch, topic, partition=partition)
         written = await sending
         return (-1 if written is None else int(written.offset)), count
 
     async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
-        """Say in the topic of the map that everything is written that its ``epoch`` asks for.
+        """Acknowledge an epoch in the topic of the map: everything it requires is written.
 
         ``unknown`` are endpoints with entries in the map that the store does not have.
 
@@ -102,27 +102,28 @@ class Log:
         value = encode_ack(epoch, unknown)
         await self._producer.send_and_wait(self._names.partition_map, value, PUBLISHER_ACK, partition=0)
 
-    async def ends(self, lanes: Sequence[int]) -> dict[int, int]:
-        """The end offset of each lane that a broker leads; the others are left out."""
-        ends = await asyncio.gather(*(self._end_of(self._lanes[number]) for number in lanes))
-        return {number: end for number, end in zip(lanes, ends, strict=True) if end is not None}
+    async def end_offsets(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Return the end offset of each partition that has a leader; the others are left out."""
+        ends = await asyncio.gather(*(self._end_offset(self._partitions[number]) for number in numbers))
+        return {number: end for number, end in zip(numbers, ends, strict=True) if end is not None}
 
-    async def _end_of(self, partition: TopicPartition) -> int | None:
+    async def _end_offset(self, partition: TopicPartition) -> int | None:
         # One by one: asked together, a partition without a leader would hold up the answer for all.
         with suppress(KafkaError, TimeoutError):
-            async with asyncio.timeout(ASK_WITHIN_S):
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return int((await self._consumer.end_offsets([partition]))[partition])
         return None
 
-    def name(self, lane: int) -> str:
-        """The partition of a lane, as people call it."""
-        return f"{self._lanes[lane].topic}/{self._lanes[lane].partition}"
+    def name(self, number: int) -> str:
+        """Return the partition's display name."""
+        partition = self._partitions[number]
+        return f"{partition.topic}/{partition.partition}"
 
-    async def look(self, avoid: Collection[int] = ()) -> Place:
-        """Where the log is now.
+    async def locate(self, avoid: Collection[int] = ()) -> Place:
+        """Describe the log in Kafka.
 
         Raises:
-            KafkaUnavailable: the brokers do not say. Those to ``avoid`` are asked last.
+            KafkaUnavailable: the brokers do not answer. Those to ``avoid`` are asked last.
         """
         cluster = await describe(self._client, *self._names.topics, avoid=avoid)
         found = {
@@ -133,23 +134,23 @@ class Log:
         return Place(
             source=cluster.source(*self._names.log),
             map=cluster.source(self._names.partition_map),
-            leaders={number: found[part] for number, part in enumerate(self._lanes) if part in found},
+            leaders={number: found[part] for number, part in enumerate(self._partitions) if part in found},
             partitions=sum(topic == self._names.updates for topic, _ in found),
         )
 
     async def check_settings(self) -> None:
-        """See that no topic has been altered so that it would lose or refuse updates.
+        """Check that no topic was altered so that it would lose or refuse updates.
 
         Raises:
             WrongTopic: one has been.
-            KafkaUnavailable: the brokers do not say.
+            KafkaUnavailable: the brokers do not answer.
         """
         cluster = await describe(self._client, *self._names.topics)
         if len(cluster.topics) == len(self._names.topics):
             await compare(self._client, self._options, cluster)
 
-    def leave(self, node: int) -> None:
-        """Cut the producer's connection to a broker that hangs: what is under way there goes to its new leader.
+    def disconnect(self, node: int) -> None:
+        """Close the producer's connection to a hanging broker: requests in flight there go to the new leader.
 
         The producer repeats it by itself, under the same id and sequence. A new producer would need a new id, which
         brokers ask the controller for; and that may be the one that hangs.
@@ -161,8 +162,8 @@ class Log:
 
 
 @asynccontextmanager
-async def open_log(options: KafkaOptions, lanes: int) -> AsyncIterator[Log]:
-    """The topics, open for one writer, with so many lanes.
+async def open_log(options: KafkaOptions, count: int) -> AsyncIterator[Log]:
+    """Open the topics for one writer, with ``count`` partitions.
 
     Raises:
         KafkaError, TimeoutError: the brokers are not there.
@@ -171,13 +172,13 @@ async def open_log(options: KafkaOptions, lanes: int) -> AsyncIterator[Log]:
     arguments = options.client_arguments()
     producer = AIOKafkaProducer(client_id=f"{options.topic_prefix}publisher", **PRODUCER, **arguments)
     # It consumes nothing: the producer cannot ask for end offsets.
-    consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(ASK_WITHIN_S * 1000), **arguments)
+    consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000), **arguments)
     try:
-        async with connected(options) as client, asyncio.timeout(ASK_WITHIN_S) as opening:
+        async with connected(options) as client, asyncio.timeout(REQUEST_TIMEOUT_S) as opening:
             await producer.start()
             await consumer.start()
             opening.reschedule(None)
-            yield Log(options, lanes, client, producer, consumer)
+            yield Log(options, count, client, producer, consumer)
     finally:
         await end_producer(producer)
         await end(consumer.stop)

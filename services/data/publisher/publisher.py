@@ -28,7 +28,7 @@ from services.data.store.tables import Cursor
 
 
 class Topics(NamedTuple):
-    """What there is to publish to."""
+    """The topics to publish to, and the map."""
 
     cluster: Cluster
     partitions: int
@@ -51,7 +51,7 @@ async def find_topics(options: KafkaOptions, hot: Collection[str], before: Publi
     partitions = len(cluster.topics[names.updates].partitions)
     source, map_source = str(cluster.source(*names.log)), str(cluster.source(names.partition_map))
     if before is not None and before.map == map_source:
-        # What is newer there is followed while publishing.
+        # A newer map there is switched to while publishing.
         map_ = before.backlog.map
     else:
         map_ = await begin_map(options, partitions, hot, before.backlog.map if before else None)
@@ -73,7 +73,7 @@ async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Clus
 
 
 def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:
-    """Say in the log where the map that is there is another one than the settings and the topic would make."""
+    """Log where the existing map differs from what the settings and the topic would make."""
     logger, map_ = structlog.get_logger("publisher"), topics.map
     configured = {name.encode() for name in hot}
     marked = {name for name, entry in map_.entries.items() if HOT in entry}
@@ -110,17 +110,17 @@ class Publisher:
         self._options = options
         self._hot = hot
         self._new = asyncio.Event()
-        self._progress: PublisherState | None = None
+        self._state: PublisherState | None = None
         self._log = structlog.get_logger("publisher")
         self.publishing = False
         self.failure: str | None = "Kafka has not answered yet"
         self.opened = 0
-        """How often the topic was opened."""
+        """Times the topic was opened."""
         self._written = 0
-        """Requests that were acknowledged."""
+        """Acknowledged requests."""
 
     def changed(self) -> None:
-        """The store has new changes."""
+        """Wake the publisher: the store has new changes."""
         self._new.set()
 
     async def run(self) -> None:
@@ -142,7 +142,7 @@ class Publisher:
             except Exception as error:
                 wrong = isinstance(error, WrongTopic)
                 if wrong:
-                    self._distrust()
+                    self._invalidate()
                 # Later than at the start, what is wrong may be put right while the REST service goes on.
                 early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
                 if early and isinstance(error, ConfigurationError):
@@ -155,98 +155,98 @@ class Publisher:
 
     async def _publish(self) -> None:
         """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
-        found = await find_topics(self._options, self._hot, self._progress)
-        progress = self._continue(found)
+        found = await find_topics(self._options, self._hot, self._state)
+        state = self._resume_or_start(found)
         # Those that the cluster counts as alive: a broker that hangs would hold up whoever connects to it first.
         alive = ",".join(f"{host}:{port}" for host, port in found.cluster.brokers.values())
         options = replace(self._options, bootstrap_servers=alive)
-        async with open_log(options, len(progress.backlog.lanes)) as log:
+        async with open_log(options, len(state.backlog.queues)) as log:
             self.opened += 1
             try:
                 reader = MapReader(options)
                 hot = frozenset(name.encode() for name in self._hot)
                 await PublisherSession(
-                    self._store, progress, log, reader, new=self._new, hot=hot, on_written=self._wrote
+                    self._store, state, log, reader, new=self._new, hot=hot, on_written=self._on_written
                 ).run()
             finally:
                 self.publishing = False
 
-    def _distrust(self) -> None:
+    def _invalidate(self) -> None:
         """Publish no more until the topics have been compared, and then everything: what they had may be lost.
 
         Nor by the map from before: it may be the newer one for which a topic is wrong.
         """
-        old = self._progress
+        old = self._state
         if old is not None:
-            backlog = Backlog(len(old.backlog.lanes) - 1, 0, old.backlog.map)
-            backlog.begin(names(self._store))
-            self._progress = replace(old, map=None, backlog=backlog)
-        # Also for the next process: before everything is there again, no mark may say so.
-        if (kept := self._store.cursor) is not None and kept.sequence:
-            self._store.keep_cursor(Cursor(kept.source, 0))
+            backlog = Backlog(len(old.backlog.queues) - 1, 0, old.backlog.map)
+            backlog.resume_phase(names(self._store))
+            self._state = replace(old, map=None, backlog=backlog)
+        # Also for the next process: before everything is there again, no watermark may be written.
+        if (stored := self._store.cursor) is not None and stored.sequence:
+            self._store.keep_cursor(Cursor(stored.source, 0))
 
-    def _wrote(self) -> None:
+    def _on_written(self) -> None:
         # Only now: that a topic can be opened does not mean that it can be written to.
         self._written += 1
-        if not self.publishing and self._progress is not None:
+        if not self.publishing and self._state is not None:
             self.publishing, self.failure = True, None
-            self._log.info("publishing", topic=self._options.names.updates, source=self._progress.source, lag=self.lag)
+            self._log.info("publishing", topic=self._options.names.updates, source=self._state.source, lag=self.lag)
 
-    def _continue(self, found: Topics) -> PublisherState:
-        old = self._progress
-        if old is not None and old.source == found.source and len(old.backlog.lanes) == found.partitions + 1:
+    def _resume_or_start(self, found: Topics) -> PublisherState:
+        old = self._state
+        if old is not None and old.source == found.source and len(old.backlog.queues) == found.partitions + 1:
             old.map = found.map_source
-            old.backlog.follow(found.map, names(self._store))
+            old.backlog.switch_map(found.map, names(self._store))
             return old
         warn_of_differences(self._options, self._hot, found)
-        kept = self._store.cursor
+        stored = self._store.cursor
         # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
-        cursor = min(kept.sequence, self._store.changes.sequence) if kept and kept.source == found.source else 0
+        cursor = min(stored.sequence, self._store.changes.sequence) if stored and stored.source == found.source else 0
         # If only the hot topic is another one, the store has published here all the same.
         ours = str(found.cluster.source(self._options.names.updates))
-        stranger = kept is None or not kept.source.startswith(ours)
+        new_store = stored is None or not stored.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
-        backlog.begin(names(self._store))
-        self._progress = PublisherState(found.source, found.map_source, backlog, repeat=cursor > 0, stranger=stranger)
+        backlog.resume_phase(names(self._store))
+        self._state = PublisherState(
+            found.source, found.map_source, backlog, resend_all=cursor > 0, new_store=new_store
+        )
         if old is not None:
-            self._progress.published, self._progress.foreign = old.published, old.foreign
-        return self._progress
+            self._state.published, self._state.foreign = old.published, old.foreign
+        return self._state
 
     def _failed(self, error: Exception) -> None:
-        said = str(error) or type(error).__name__
-        if said != self.failure:
+        reason = str(error) or type(error).__name__
+        if reason != self.failure:
             known = isinstance(error, (DiemError, KafkaError, OSError, TimeoutError))
-            self._log.error("not publishing", reason=said, exc_info=None if known else error)
-            self.failure = said
-
-    # What it says of itself
+            self._log.error("not publishing", reason=reason, exc_info=None if known else error)
+            self.failure = reason
 
     @property
     def lag(self) -> int:
-        """Changes of the store that are not known to be in the log."""
-        kept = self._store.cursor.sequence if self._store.cursor else 0
-        return self._store.changes.sequence - (self._progress.backlog.cursor if self._progress else kept)
+        """Changes of the store not yet known to be in the log."""
+        stored = self._store.cursor.sequence if self._store.cursor else 0
+        return self._store.changes.sequence - (self._state.backlog.cursor if self._state else stored)
 
     def status(self) -> dict[str, Any]:
-        """What ``/status`` says of the publisher."""
-        progress = self._progress
+        """Return the publisher's part of ``/status``."""
+        state = self._state
         return {
             "state": "publishing" if self.publishing else "waiting",
             "failure": self.failure,
             "topic": self._options.names.updates,
-            "source": progress.source if progress else None,
-            "epoch": progress.backlog.map.head.epoch if progress else None,
+            "source": state.source if state else None,
+            "epoch": state.backlog.map.head.epoch if state else None,
             "lag": self.lag,
-            "published": progress.published if progress else 0,
-            "foreign": progress.foreign if progress else 0,
+            "published": state.published if state else 0,
+            "foreign": state.foreign if state else 0,
             "opened": self.opened,
         }
 
     def samples(self) -> Iterable[Sample]:
         """The publisher's metrics."""
-        said = self.status()
+        status = self.status()
         yield metrics.PUBLISHER_UP.sample(self.publishing)
         yield metrics.PUBLISHER_LAG.sample(self.lag)
-        yield metrics.PUBLISHED.sample(said["published"])
-        yield metrics.PUBLISHER_FOREIGN.sample(said["foreign"])
+        yield metrics.PUBLISHED.sample(status["published"])
+        yield metrics.PUBLISHER_FOREIGN.sample(status["foreign"])
         yield metrics.PUBLISHER_OPENED.sample(self.opened)

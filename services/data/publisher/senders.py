@@ -1,4 +1,4 @@
-"""One sender for each partition, and the dense offsets by which it notices records of others."""
+"""One sender for each partition, and the tracker of dense offsets that detects foreign records."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,17 +21,17 @@ class OffsetTracker:
 
     def __init__(self) -> None:
         self.next: int | None = None
-        """None: not known, and what is there is taken as it is."""
+        """The expected offset; None accepts whatever is there."""
         self.foreign = False
-        """Whether there are records that are not ours, as far as we know."""
+        """Records of another writer were detected."""
 
-    def landed(self, base: int, count: int) -> None:
-        """Our ``count`` records are at ``base`` (negative: the broker did not say)."""
+    def acknowledged(self, base: int, count: int) -> None:
+        """Record that our ``count`` records are at ``base`` (negative: not known to the broker)."""
         self.foreign |= base < 0 or (self.next is not None and base != self.next)
         self.next = None if base < 0 else base + count
 
-    def ends(self, end: int) -> None:
-        """The partition ends at ``end`` while nothing of ours is under way."""
+    def compare_end(self, end: int) -> None:
+        """Compare the end offset of the partition while no request is in flight."""
         self.foreign |= self.next is not None and end != self.next
         self.next = end
 
@@ -41,65 +41,65 @@ MAX_RECORDS = 500
 
 
 class PartitionSenders:
-    """Sends what the backlog holds; :meth:`run` once for each lane. Calls ``on_landed()`` after each request."""
+    """Sends the backlog, one worker per partition: :meth:`run`. Calls ``on_acknowledged()`` after each request."""
 
     def __init__(
-        self, log: Log, progress: PublisherState, changes: ChangeMap, on_landed: Callable[[], None] = lambda: None
+        self, log: Log, state: PublisherState, changes: ChangeMap, on_acknowledged: Callable[[], None] = lambda: None
     ) -> None:
         self._log = log
-        self._progress = progress
+        self._state = state
         self._changes = changes
-        self._lanes = progress.backlog.lanes
-        # Whether the last requests of an earlier connection were written is not known: the first look compares nothing.
-        self.ledgers = [OffsetTracker() for _ in self._lanes]
-        self.sent: dict[int, float] = {}
-        """Since when the request of a lane is under way, by the loop's clock."""
-        self._on_landed = on_landed
-        self._wake = [asyncio.Event() for _ in self._lanes]
-        self._to_mark: set[int] = set()
+        self._queues = state.backlog.queues
+        # Whether the last requests of an earlier connection were written is unknown: the first check compares nothing.
+        self.trackers = [OffsetTracker() for _ in self._queues]
+        self.in_flight_since: dict[int, float] = {}
+        """When the request of each partition was sent, by the loop's clock."""
+        self._on_acknowledged = on_acknowledged
+        self._wake = [asyncio.Event() for _ in self._queues]
+        self._watermarks_due: set[int] = set()
 
-    def wake(self, lanes: Iterable[int]) -> None:
-        """These lanes have work."""
-        for number in lanes:
+    def wake(self, queues: Iterable[int]) -> None:
+        """Wake the senders of partitions that have work."""
+        for number in queues:
             self._wake[number].set()
 
-    def mark(self) -> None:
-        """Write a mark to every lane as soon as it has everything that was accepted."""
-        self._to_mark |= set(range(len(self._wake)))
-        self.wake(self._to_mark)
+    def request_watermarks(self) -> None:
+        """Write a watermark to every partition as soon as it has everything that was accepted."""
+        self._watermarks_due |= set(range(len(self._wake)))
+        self.wake(self._watermarks_due)
 
     async def run(self, number: int) -> None:
-        """Send until something is wrong.
+        """Send the queue of one partition until something is wrong.
 
         Raises:
-            KafkaError, OSError: it is not known whether what is under way was written.
+            KafkaError, OSError: it is not known whether the request in flight was written.
         """
-        lane, wake, loop = self._lanes[number], self._wake[number], asyncio.get_running_loop()
+        queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
         while True:
-            taken = lane.take(MAX_RECORDS)
+            updates = queue.dequeue(MAX_RECORDS)
             # What is current now: a repetition never brings an older update back.
             records: list[tuple[bytes, bytes | None]] = [
-                (endpoint, change.value) for endpoint in taken if (change := self._changes.get(endpoint))
+                (endpoint, change.value) for endpoint in updates if (change := self._changes.get(endpoint))
             ]
-            tombs = self._progress.backlog.take_tombs(number, MAX_RECORDS)
-            records += [(endpoint, None) for endpoint in tombs]
-            # A mark says that everything accepted is here: nothing is due, nor has it yet to be taken in.
-            all_in = not lane.due and self._progress.backlog.read >= self._changes.sequence
-            if number in self._to_mark and all_in:
+            tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS)
+            records += [(endpoint, None) for endpoint in tombstones]
+            # A watermark states that everything accepted is here: nothing is due or yet to be ingested.
+            all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
+            if number in self._watermarks_due and all_in:
                 records.append((MARK_KEY, MARK))
             if not records:
                 wake.clear()
                 await wake.wait()
                 continue
-            self.sent[number] = loop.time()
+            self.in_flight_since[number] = loop.time()
             base, count = await self._log.write(number, records)
-            del self.sent[number]
-            self.ledgers[number].landed(base, count)
+            del self.in_flight_since[number]
+            self.trackers[number].acknowledged(base, count)
             written = {key for key, _ in records[:count]}
-            lane.failed(endpoint for endpoint in (*taken, *tombs) if endpoint not in written)
-            lane.landed()
-            self.wake(self._progress.backlog.buried())
-            self._on_landed()
-            self._progress.published += len(written) - (MARK_KEY in written)
+            queue.requeue(endpoint for endpoint in (*updates, *tombstones) if endpoint not in written)
+            queue.acknowledged()
+            self.wake(self._state.backlog.with_tombstones())
+            self._on_acknowledged()
+            self._state.published += len(written) - (MARK_KEY in written)
             if MARK_KEY in written:
-                self._to_mark.discard(number)
+                self._watermarks_due.discard(number)

@@ -1,4 +1,4 @@
-"""Publishing over one connection: takes in the store's changes, marks, passes over everything, keeps the cursor."""
+"""One connection to the log: ingest changes, write watermarks, resync regularly, check the log, store the cursor."""
 
 import asyncio
 import random
@@ -22,21 +22,21 @@ from services.data.store.tables import Cursor
 MAX_CHANGES: Final = 2000
 """Changes taken from the store at once."""
 CHECK_EVERY_S: Final = 10.0
-LOOK_EVERY_S: Final = 2.0
-"""Between two looks whether the topic is still the same."""
-KEEP_EVERY_S: Final = 1.0
-MARK_EVERY_S: Final = 2.0
-"""Between two marks in a partition; bridges that have seen one do without for 6 s."""
+TOPIC_CHECK_EVERY_S: Final = 2.0
+"""Interval at which the topic is checked for replacement."""
+CURSOR_EVERY_S: Final = 1.0
+WATERMARK_EVERY_S: Final = 2.0
+"""Interval of watermarks in each partition; a bridge stays live for 6 s after one."""
 ACKNOWLEDGED: Final = frozenset({Phase.PREPARE, Phase.RETIRE})
-"""Phases that end when the publisher has said so."""
+"""Phases that end with the publisher's acknowledgement."""
 TICK_S: Final = 0.1
 START_SPREAD_S: Final = 60.0
-PASS_EVERY_S: Final = 6 * 3600.0
-PASS_SPREAD_S: Final = 3600.0
+RESYNC_EVERY_S: Final = 6 * 3600.0
+RESYNC_SPREAD_S: Final = 3600.0
 
 
 class PublishedStore(Protocol):
-    """What is published: the store of the Data Service."""
+    """The store of the Data Service, as far as it is published."""
 
     cursor: Cursor | None
 
@@ -51,17 +51,17 @@ class PublishedStore(Protocol):
 
 
 def names(store: PublishedStore) -> list[bytes]:
-    """All endpoints of a store, in the order of their latest changes."""
+    """Return all endpoints of a store, in the order of their latest changes."""
     return [change.endpoint for change in store.changes.after(0, len(store.changes))]
 
 
 class PublisherSession:
-    """One connection's worth of publishing. Every task of it ends with an exception, and all end then."""
+    """The tasks of one connection. Each ends with an exception only, and all end with the first."""
 
     def __init__(
         self,
         store: PublishedStore,
-        progress: PublisherState,
+        state: PublisherState,
         log: Log,
         reader: MapReader,
         *,
@@ -70,8 +70,8 @@ class PublisherSession:
         on_written: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
-        self._progress = progress
-        self._backlog = progress.backlog
+        self._state = state
+        self._backlog = state.backlog
         self._log = log
         self._reader = reader
         self._map_changed = asyncio.Event()
@@ -79,9 +79,9 @@ class PublisherSession:
         self._new = new
         self._hot = hot
         self._on_written = on_written
-        self._landed = asyncio.Event()
-        self._lanes = PartitionSenders(log, progress, store.changes, self._on_landed)
-        self._checks = LogMonitor(log, progress, self._lanes)
+        self._acknowledged = asyncio.Event()
+        self._senders = PartitionSenders(log, state, store.changes, self._on_acknowledged)
+        self._log_monitor = LogMonitor(log, state, self._senders)
 
     async def run(self) -> None:
         """Publish until something is wrong.
@@ -91,15 +91,16 @@ class PublisherSession:
             WrongTopic: a topic would lose updates, or the map uses partitions that the log has not.
             KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: connect again.
         """
-        for lane in self._backlog.lanes:
-            lane.failed()
+        for queue in self._backlog.queues:
+            queue.requeue()
         # Before anything of ours: a record that comes from elsewhere after this is noticed.
         await self._compare()
-        self._checks.warn_of_another_store()
-        work = [self._lanes.run(number) for number in range(len(self._backlog.lanes))]
-        work += [self._take_in(), self._mark(), self._check(), self._look(), self._keep(), self._passes()]
-        work += [self._reader.run(), self._follow(), self._acknowledge(), self._check_settings()]
-        tasks = [asyncio.create_task(one) for one in (*work, self._checks.watch_leaders())]
+        self._log_monitor.warn_of_another_store()
+        work = [self._senders.run(number) for number in range(len(self._backlog.queues))]
+        work += [self._ingest(), self._write_watermarks(), self._write_cursor(), self._resync_regularly()]
+        work += [self._compare_ends(), self._check_topics()]
+        work += [self._reader.run(), self._follow_map(), self._acknowledge_epochs(), self._check_settings()]
+        tasks = [asyncio.create_task(one) for one in (*work, self._log_monitor.watch_leaders())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -109,15 +110,15 @@ class PublisherSession:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take_in(self) -> None:
+    async def _ingest(self) -> None:
         while True:
             self._new.clear()
-            while found := self._store.changes.after(self._backlog.read, MAX_CHANGES):
-                self._lanes.wake(self._backlog.take_in(found))
+            while found := self._store.changes.after(self._backlog.ingested, MAX_CHANGES):
+                self._senders.wake(self._backlog.ingest(found))
                 await asyncio.sleep(0)
             await self._new.wait()
 
-    async def _follow(self) -> None:
+    async def _follow_map(self) -> None:
         """Write by a newer map as soon as all of it was read."""
         while True:
             await self._map_changed.wait()
@@ -125,85 +126,85 @@ class PublisherSession:
             newer = self._reader.map
             if newer is None or not self._reader.caught_up or newer == self._backlog.map:
                 continue
-            if used_partitions(newer) > len(self._backlog.lanes) - 1:
+            if used_partitions(newer) > len(self._backlog.queues) - 1:
                 # The topic has grown for this map, as a rule: it is opened again at once, with all of them.
-                await self._checks.same()
-            check_room(self._log.topic, len(self._backlog.lanes) - 1, newer)
-            self._lanes.wake(self._backlog.follow(newer, names(self._store)))
-            self._landed.set()
+                await self._log_monitor.check_topics()
+            check_room(self._log.topic, len(self._backlog.queues) - 1, newer)
+            self._senders.wake(self._backlog.switch_map(newer, names(self._store)))
+            self._acknowledged.set()
             structlog.get_logger("publisher").info("following another map", **newer.head._asdict())
 
-    def _on_landed(self) -> None:
-        self._landed.set()
+    def _on_acknowledged(self) -> None:
+        self._acknowledged.set()
         self._on_written()
 
-    async def _acknowledge(self) -> None:
-        """Say of every epoch that the log has what it asks for: whoever moves endpoints waits for that."""
-        said: int | None = None
+    async def _acknowledge_epochs(self) -> None:
+        """Acknowledge every epoch once the log is complete for it: migrations wait for that."""
+        acknowledged_epoch: int | None = None
         while True:
-            self._landed.clear()
+            self._acknowledged.clear()
             head = self._backlog.map.head
-            if head.phase in ACKNOWLEDGED and head.epoch != said and self._backlog.settled:
+            if head.phase in ACKNOWLEDGED and head.epoch != acknowledged_epoch and self._backlog.stable:
                 await self._log.acknowledge(head.epoch, self._backlog.unknown(self._is_known))
-                said = head.epoch
+                acknowledged_epoch = head.epoch
                 structlog.get_logger("publisher").info("acknowledged the partition map", **head._asdict())
-            await self._landed.wait()
+            await self._acknowledged.wait()
 
     def _is_known(self, endpoint: bytes) -> bool:
         return endpoint in self._hot or self._store.changes.get(endpoint) is not None
 
-    async def _mark(self) -> None:
-        """Say in every lane that it has all that was accepted: what a bridge's beats stand on."""
+    async def _write_watermarks(self) -> None:
+        """Write watermarks once all accepted changes are in the log; bridges report live only while they arrive."""
         while True:
-            self._lanes.mark()
-            await asyncio.sleep(MARK_EVERY_S)
+            self._senders.request_watermarks()
+            await asyncio.sleep(WATERMARK_EVERY_S)
 
-    async def _look(self) -> None:
+    async def _check_topics(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await self._checks.same()
+            await asyncio.sleep(TOPIC_CHECK_EVERY_S)
+            await self._log_monitor.check_topics()
 
     async def _check_settings(self) -> None:
-        """Whether the topics are still such that nothing is lost in them: first soon after they were opened."""
-        pause = LOOK_EVERY_S
+        """Check regularly that the topics' settings lose nothing: first soon after they were opened."""
+        pause = TOPIC_CHECK_EVERY_S
         while True:
             await asyncio.sleep(pause)
-            # What the brokers do not say now is asked again; that they are away is noticed elsewhere.
+            # Asked again later; that brokers are unavailable is noticed elsewhere.
             with suppress(KafkaUnavailable):
                 await self._log.check_settings()
             pause = CHECK_EVERY_S
 
-    async def _check(self) -> None:
+    async def _compare_ends(self) -> None:
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             await self._compare()
 
     async def _compare(self) -> None:
-        if lanes := await self._checks.foreign():
-            self._repeat([name for name in names(self._store) if not lanes.isdisjoint(self._backlog.homes(name))])
+        if queues := await self._log_monitor.find_foreign():
+            self._resend([name for name in names(self._store) if not queues.isdisjoint(self._backlog.homes(name))])
 
-    async def _keep(self) -> None:
+    async def _write_cursor(self) -> None:
         while True:
-            await asyncio.sleep(KEEP_EVERY_S)
-            cursor = Cursor(self._progress.source, self._backlog.cursor)
+            await asyncio.sleep(CURSOR_EVERY_S)
+            cursor = Cursor(self._state.source, self._backlog.cursor)
             if cursor != self._store.cursor:
                 self._store.keep_cursor(cursor)
 
-    async def _passes(self) -> None:
-        """Everything once more after a start, and every 6 h: a late request of a dead publisher does not stay last."""
-        if self._progress.repeat:
-            await self._pass(START_SPREAD_S)
-            self._progress.repeat = False
+    async def _resync_regularly(self) -> None:
+        """Resend everything after a start and every 6 h: a late request of a dead publisher must not stay last."""
+        if self._state.resend_all:
+            await self._full_resync(START_SPREAD_S)
+            self._state.resend_all = False
         while True:
-            await asyncio.sleep(PASS_EVERY_S * random.uniform(0.9, 1.1))  # noqa: S311  # jitter is no secret
-            await self._pass(PASS_SPREAD_S)
+            await asyncio.sleep(RESYNC_EVERY_S * random.uniform(0.9, 1.1))  # noqa: S311  # jitter is no secret
+            await self._full_resync(RESYNC_SPREAD_S)
 
-    async def _pass(self, seconds: float) -> None:
-        all_ = names(self._store)
-        share = max(1, round(len(all_) * TICK_S / seconds))
-        for start in range(0, len(all_), share):
-            self._repeat(all_[start : start + share])
+    async def _full_resync(self, seconds: float) -> None:
+        everything = names(self._store)
+        share = max(1, round(len(everything) * TICK_S / seconds))
+        for start in range(0, len(everything), share):
+            self._resend(everything[start : start + share])
             await asyncio.sleep(TICK_S)
 
-    def _repeat(self, endpoints: Collection[bytes]) -> None:
-        self._lanes.wake(self._backlog.again(endpoints))
+    def _resend(self, endpoints: Collection[bytes]) -> None:
+        self._senders.wake(self._backlog.resend(endpoints))

@@ -75,7 +75,7 @@ async def test_everything_reaches_its_partition_and_changes_follow(kafka_options
 async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MARK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "WATERMARK_EVERY_S", 0.2)
     store = MemoryStore()
     consumer = AIOKafkaConsumer(**kafka_options.client_arguments(), auto_offset_reset="earliest")
     async with publishing(store, kafka_options) as publisher:
@@ -115,7 +115,7 @@ async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slo
 async def test_a_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put(*(f"/e/{n}" for n in range(50)))
     async with publishing(store, kafka_options) as publisher:
@@ -186,7 +186,7 @@ async def alter(options: KafkaOptions, **changes: str) -> None:
 async def test_a_topic_that_is_altered_to_lose_updates_gets_none_until_it_is_put_right_and_then_all(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("CHECK_EVERY_S", "LOOK_EVERY_S"):
+    for name in ("CHECK_EVERY_S", "TOPIC_CHECK_EVERY_S"):
         monkeypatch.setattr(session, name, 0.2)
     monkeypatch.setattr(publisher_module, "CHECK_EVERY_S", 0.2)
     store = MemoryStore()
@@ -244,7 +244,7 @@ async def test_without_kafka_it_waits_and_says_so() -> None:
 async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_them(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
     monkeypatch.setattr(session, "START_SPREAD_S", 1.0)
     options = replace(kafka_options, partitions=None)
     store = MemoryStore()
@@ -389,7 +389,7 @@ async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_t
 async def test_a_map_that_was_deleted_is_made_again_as_it_was(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put("/a")
     async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
@@ -416,7 +416,7 @@ async def test_a_map_that_was_deleted_is_made_again_as_it_was(
 async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
     store = MemoryStore()
     store.put("/hot", "/cold")
     with structlog.testing.capture_logs() as said:

@@ -23,7 +23,7 @@ class Publishing(RuleBasedStateMachine):
     """A store whose changes are taken in, requests that land, fail, or land without us hearing of it, and new maps."""
 
     @initialize(cursor=st.integers(0, 3))
-    def begin(self, cursor: int) -> None:
+    def resume_phase(self, cursor: int) -> None:
         self.sequence = 0
         self.latest: dict[bytes, int] = {}
         self.written: list[dict[bytes, int]] = [{} for _ in range(LANES)]
@@ -31,8 +31,8 @@ class Publishing(RuleBasedStateMachine):
         self.backlog = Backlog(PARTITIONS, cursor, PartitionMap(Head(PARTITIONS, 0)))
         for name in NAMES[:cursor]:
             self.put(name)
-            for lane in self.backlog.homes(name):
-                self.written[lane][name] = self.sequence
+            for queue in self.backlog.homes(name):
+                self.written[queue][name] = self.sequence
 
     @rule(name=st.sampled_from(NAMES))
     def put(self, name: bytes) -> None:
@@ -40,66 +40,66 @@ class Publishing(RuleBasedStateMachine):
         self.latest[name] = self.sequence
 
     @rule()
-    def take_in(self) -> None:
-        new = sorted((s, e) for e, s in self.latest.items() if s > self.backlog.read)
-        self.backlog.take_in(Change(s, e, s, 0, b"") for s, e in new)
+    def ingest(self) -> None:
+        new = sorted((s, e) for e, s in self.latest.items() if s > self.backlog.ingested)
+        self.backlog.ingest(Change(s, e, s, 0, b"") for s, e in new)
 
     @rule(number=st.integers(0, LANES - 1), limit=st.integers(1, 3))
     def send(self, number: int, limit: int) -> None:
-        lane = self.backlog.lanes[number]
-        if not (lane.flying or lane.tombs_flying):
+        queue = self.backlog.queues[number]
+        if not (queue.in_flight or queue.tombstones_in_flight):
             # In the order of a request: what is current, then tombstones (version 0).
-            self.sent[number] = {e: self.latest[e] for e in lane.take(limit)}
-            self.sent[number] |= dict.fromkeys(self.backlog.take_tombs(number, limit), 0)
+            self.sent[number] = {e: self.latest[e] for e in queue.dequeue(limit)}
+            self.sent[number] |= dict.fromkeys(self.backlog.dequeue_tombstones(number, limit), 0)
 
     @rule(number=st.integers(0, LANES - 1), fits=st.integers(0, 3))
     def land(self, number: int, fits: int) -> None:
-        lane = self.backlog.lanes[number]
-        if lane.flying or lane.tombs_flying:
+        queue = self.backlog.queues[number]
+        if queue.in_flight or queue.tombstones_in_flight:
             sent = list(self.sent[number].items())
             self.written[number] |= dict(sent[: 1 + fits])
-            lane.failed([endpoint for endpoint, _ in sent[1 + fits :]])
-            lane.landed()
+            queue.requeue([endpoint for endpoint, _ in sent[1 + fits :]])
+            queue.acknowledged()
 
     @rule(number=st.integers(0, LANES - 1), written=st.booleans())
     def fail(self, number: int, written: bool) -> None:
-        lane = self.backlog.lanes[number]
-        if (lane.flying or lane.tombs_flying) and written:
+        queue = self.backlog.queues[number]
+        if (queue.in_flight or queue.tombstones_in_flight) and written:
             self.written[number] |= self.sent[number]
-        lane.failed()
+        queue.requeue()
 
     @rule(names=st.sets(st.sampled_from(NAMES)))
-    def repeat(self, names: set[bytes]) -> None:
-        self.backlog.again(name for name in names if name in self.latest)
+    def resend_all(self, names: set[bytes]) -> None:
+        self.backlog.resend(name for name in names if name in self.latest)
 
     @rule(entries=ENTRIES, phase=st.sampled_from(Phase), partitions=st.integers(1, PARTITIONS))
-    def follow(self, entries: dict[bytes, Entry], phase: Phase, partitions: int) -> None:
+    def switch_map(self, entries: dict[bytes, Entry], phase: Phase, partitions: int) -> None:
         before = {name: self.backlog.homes(name) for name in self.latest}
         head = Head(partitions, self.backlog.map.head.epoch + 1, phase)
-        touched = self.backlog.follow(PartitionMap(head, entries), list(self.latest))
+        touched = self.backlog.switch_map(PartitionMap(head, entries), list(self.latest))
         gained = {name: set(self.backlog.homes(name)) - set(before[name]) for name in self.latest}
         lost = {name: set(before[name]) - set(self.backlog.homes(name)) for name in self.latest}
         assert touched == set().union(*gained.values(), *lost.values())
-        for name, lanes in gained.items():
-            assert all(name in self.backlog.lanes[lane].due for lane in lanes)
-            for lane in set(before[name]) - set(self.backlog.homes(name)):
-                assert name not in self.backlog.lanes[lane].due, "what is no home of it gets nothing more"
-                assert name in self.backlog.lanes[lane].tombs, "but a tombstone"
+        for name, queues in gained.items():
+            assert all(name in self.backlog.queues[queue].due for queue in queues)
+            for queue in set(before[name]) - set(self.backlog.homes(name)):
+                assert name not in self.backlog.queues[queue].due, "what is no home of it gets nothing more"
+                assert name in self.backlog.queues[queue].tombstones, "but a tombstone"
 
     @rule()
     def drain(self) -> None:
-        self.take_in()
-        for lane in self.backlog.lanes:
-            lane.failed()
-        while any(lane.due or lane.tombs for lane in self.backlog.lanes):
+        self.ingest()
+        for queue in self.backlog.queues:
+            queue.requeue()
+        while any(queue.due or queue.tombstones for queue in self.backlog.queues):
             for number in range(LANES):
                 self.send(number, 3)
                 self.land(number, 6)
         for name, sequence in self.latest.items():
             homes = self.backlog.homes(name)
-            assert {self.written[lane].get(name) for lane in homes} == {sequence}
-            assert {self.written[lane].get(name, 0) for lane in range(LANES) if lane not in homes} <= {0}
-        assert self.backlog.settled
+            assert {self.written[queue].get(name) for queue in homes} == {sequence}
+            assert {self.written[queue].get(name, 0) for queue in range(LANES) if queue not in homes} <= {0}
+        assert self.backlog.stable
         assert self.backlog.cursor == self.sequence or not self.latest
         assert len(self.backlog) == 0
 
@@ -107,21 +107,21 @@ class Publishing(RuleBasedStateMachine):
     def the_cursor_claims_only_what_is_written(self) -> None:
         if hasattr(self, "backlog"):
             for name, sequence in self.latest.items():
-                written = max(lane.get(name, 0) for lane in self.written)
+                written = max(queue.get(name, 0) for queue in self.written)
                 assert sequence > self.backlog.cursor or written >= sequence
 
     @invariant()
     def what_is_acknowledged_is_there(self) -> None:
         """Settled: every endpoint of the store has been written since its lane became a home of it."""
-        if hasattr(self, "backlog") and self.backlog.settled:
+        if hasattr(self, "backlog") and self.backlog.stable:
             for name, sequence in self.latest.items():
                 for number in self.backlog.homes(name):
-                    known = sequence <= self.backlog.read
+                    known = sequence <= self.backlog.ingested
                     assert (
                         not known
                         or self.written[number].get(name)
-                        or name in self.backlog.lanes[number].due
-                        or (name in self.backlog.lanes[number].flying)
+                        or name in self.backlog.queues[number].due
+                        or (name in self.backlog.queues[number].in_flight)
                     )
 
     @invariant()
@@ -129,9 +129,9 @@ class Publishing(RuleBasedStateMachine):
         if hasattr(self, "backlog"):
             for name, sequence in self.latest.items():
                 for number in self.backlog.homes(name):
-                    lane = self.backlog.lanes[number]
-                    held = name in lane.due or name in lane.flying
-                    assert held or sequence > self.backlog.read or self.written[number].get(name, 0) >= sequence
+                    queue = self.backlog.queues[number]
+                    held = name in queue.due or name in queue.in_flight
+                    assert held or sequence > self.backlog.ingested or self.written[number].get(name, 0) >= sequence
 
 
 TestPublishing = Publishing.TestCase
@@ -140,39 +140,39 @@ TestPublishing.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 def test_what_is_due_is_bounded_by_the_endpoints_however_long_the_log_is_away() -> None:
     backlog = Backlog(PARTITIONS, 0, PartitionMap(Head(PARTITIONS, 0)))
-    backlog.take_in(Change(s, NAMES[s % len(NAMES)], s, 0, b"") for s in range(1, 10_000))
+    backlog.ingest(Change(s, NAMES[s % len(NAMES)], s, 0, b"") for s in range(1, 10_000))
     assert len(backlog) == len(NAMES)
     assert backlog.cursor == 0
 
 
 @given(st.permutations(NAMES))
 def test_the_longest_due_is_sent_first(order: list[bytes]) -> None:
-    lane = PartitionQueue()
+    queue = PartitionQueue()
     for sequence, name in enumerate(order, start=1):
-        lane.owe(name, sequence)
-    assert lane.take(3) + lane.take(3) == order
+        queue.enqueue(name, sequence)
+    assert queue.dequeue(3) + queue.dequeue(3) == order
 
 
 def test_sending_again_holds_the_cursor_back_only_for_what_is_new() -> None:
     backlog = Backlog(1, 5, ONE)
-    backlog.again([b"/a"])
+    backlog.resend([b"/a"])
     assert backlog.cursor == 5
-    backlog.take_in([Change(6, b"/a", 6, 0, b"")])
+    backlog.ingest([Change(6, b"/a", 6, 0, b"")])
     assert backlog.cursor == 5
-    backlog.lanes[0].take(10)
-    backlog.lanes[0].landed()
+    backlog.queues[0].dequeue(10)
+    backlog.queues[0].acknowledged()
     assert backlog.cursor == 6
 
 
 def test_an_endpoint_that_moves_before_it_was_written_holds_the_cursor_back_where_it_is_now() -> None:
     backlog = Backlog(1, 0, ONE)
-    backlog.take_in([Change(1, b"/a", 1, 0, b""), Change(2, b"/b", 2, 0, b"")])
-    hot = len(backlog.lanes) - 1
-    assert backlog.follow(PartitionMap(Head(1, 1), {b"/a": Entry(HOT)}), [b"/a", b"/b"]) == {0, hot}
-    assert [list(lane.due) for lane in backlog.lanes] == [[b"/b"], [b"/a"]]
+    backlog.ingest([Change(1, b"/a", 1, 0, b""), Change(2, b"/b", 2, 0, b"")])
+    hot = len(backlog.queues) - 1
+    assert backlog.switch_map(PartitionMap(Head(1, 1), {b"/a": Entry(HOT)}), [b"/a", b"/b"]) == {0, hot}
+    assert [list(queue.due) for queue in backlog.queues] == [[b"/b"], [b"/a"]]
     assert backlog.cursor == 0
-    backlog.lanes[hot].take(1)
-    backlog.lanes[hot].landed()
+    backlog.queues[hot].dequeue(1)
+    backlog.queues[hot].acknowledged()
     assert backlog.cursor == 1
 
 
@@ -182,21 +182,21 @@ def test_an_endpoint_that_loses_its_first_lane_before_it_was_written_holds_the_c
 ) -> None:
     hot = {b"/a": Entry(0, HOT)}
     backlog = Backlog(1, 0, ONE)
-    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
-    backlog.follow(PartitionMap(Head(1, 1, Phase.PREPARE), hot), [b"/a"])
+    backlog.ingest([Change(1, b"/a", 1, 0, b"")])
+    backlog.switch_map(PartitionMap(Head(1, 1, Phase.PREPARE), hot), [b"/a"])
     if under_way:
-        backlog.lanes[1].take(1)
-    backlog.follow(PartitionMap(Head(1, 1, Phase.RETIRE), hot), [b"/a"])
-    backlog.lanes[1].failed()
+        backlog.queues[1].dequeue(1)
+    backlog.switch_map(PartitionMap(Head(1, 1, Phase.RETIRE), hot), [b"/a"])
+    backlog.queues[1].requeue()
     assert backlog.cursor == 0
-    backlog.lanes[1].take(1)
-    backlog.lanes[1].landed()
+    backlog.queues[1].dequeue(1)
+    backlog.queues[1].acknowledged()
     assert backlog.cursor == 1
 
 
 def test_what_the_store_has_not_is_not_due_by_a_new_map() -> None:
     backlog = Backlog(1, 0, ONE)
-    assert backlog.follow(PartitionMap(Head(1, 1), {b"/unknown": Entry(HOT)}), []) == set()
+    assert backlog.switch_map(PartitionMap(Head(1, 1), {b"/unknown": Entry(HOT)}), []) == set()
     assert len(backlog) == 0
     assert backlog.homes(b"/unknown") == (1,)
 
@@ -206,47 +206,47 @@ MOVING = PartitionMap(Head(2, 4, Phase.PREPARE), {b"/a": Entry(0, 1), b"/b": Ent
 
 def test_a_publisher_that_starts_while_endpoints_move_writes_them_to_their_targets_before_it_says_so() -> None:
     backlog = Backlog(2, 9, MOVING)
-    backlog.begin([b"/a", b"/b", b"/c"])
-    assert [list(lane.due) for lane in backlog.lanes] == [[], [b"/a"], [b"/b"]]
-    for lane in backlog.lanes[1:]:
-        assert not backlog.settled
-        lane.take(10)
-        lane.landed()
-    assert backlog.settled
+    backlog.resume_phase([b"/a", b"/b", b"/c"])
+    assert [list(queue.due) for queue in backlog.queues] == [[], [b"/a"], [b"/b"]]
+    for queue in backlog.queues[1:]:
+        assert not backlog.stable
+        queue.dequeue(10)
+        queue.acknowledged()
+    assert backlog.stable
 
 
 def test_a_publisher_that_starts_when_endpoints_have_moved_buries_what_is_left_of_them() -> None:
     backlog = Backlog(2, 9, PartitionMap(MOVING.head._replace(phase=Phase.RETIRE), MOVING.entries))
-    backlog.begin([b"/a", b"/c"])
-    assert (backlog.buried(), backlog.take_tombs(0, 10)) == ([0], [b"/a"])
-    assert not backlog.settled
-    backlog.lanes[0].failed()
-    assert backlog.take_tombs(0, 10) == [b"/a"]
-    backlog.lanes[0].landed()
-    assert backlog.settled
+    backlog.resume_phase([b"/a", b"/c"])
+    assert (backlog.with_tombstones(), backlog.dequeue_tombstones(0, 10)) == ([0], [b"/a"])
+    assert not backlog.stable
+    backlog.queues[0].requeue()
+    assert backlog.dequeue_tombstones(0, 10) == [b"/a"]
+    backlog.queues[0].acknowledged()
+    assert backlog.stable
 
 
 def test_an_update_under_way_when_the_lane_becomes_new_again_is_not_yet_the_current_one() -> None:
     backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
-    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
-    backlog.lanes[0].take(1)
-    backlog.follow(PartitionMap(Head(2, 1), {b"/a": Entry(1)}), [b"/a"])
-    backlog.follow(PartitionMap(Head(2, 2), {b"/a": Entry(0)}), [b"/a"])
-    backlog.lanes[0].landed()
-    assert backlog.lanes[0].first == {b"/a"}
+    backlog.ingest([Change(1, b"/a", 1, 0, b"")])
+    backlog.queues[0].dequeue(1)
+    backlog.switch_map(PartitionMap(Head(2, 1), {b"/a": Entry(1)}), [b"/a"])
+    backlog.switch_map(PartitionMap(Head(2, 2), {b"/a": Entry(0)}), [b"/a"])
+    backlog.queues[0].acknowledged()
+    assert backlog.queues[0].first == {b"/a"}
 
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_an_endpoint_that_always_changes_while_it_is_written_reaches_its_new_lane_all_the_same(fits: bool) -> None:
     backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
-    backlog.follow(PartitionMap(Head(2, 1, Phase.PREPARE), {b"/a": Entry(0, 1)}), [b"/a"])
-    lane = backlog.lanes[1]
-    lane.take(1)
-    backlog.take_in([Change(1, b"/a", 1, 0, b"")])
-    lane.failed([] if fits else [b"/a"])
-    lane.landed()
-    assert backlog.settled is fits
-    assert b"/a" in lane.due, "what changed meanwhile follows"
+    backlog.switch_map(PartitionMap(Head(2, 1, Phase.PREPARE), {b"/a": Entry(0, 1)}), [b"/a"])
+    queue = backlog.queues[1]
+    queue.dequeue(1)
+    backlog.ingest([Change(1, b"/a", 1, 0, b"")])
+    queue.requeue([] if fits else [b"/a"])
+    queue.acknowledged()
+    assert backlog.stable is fits
+    assert b"/a" in queue.due, "what changed meanwhile follows"
 
 
 @pytest.mark.parametrize(("phase", "first"), [(Phase.PREPARE, [b"/m", b"/r"]), (Phase.RETIRE, [b"/r", b"/m"])])

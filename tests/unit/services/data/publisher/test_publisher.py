@@ -42,6 +42,6 @@ async def test_topics_that_are_made_again_have_room_for_the_map_that_is_followed
 
     for each in (connected, describe, ensure, begin_map):
         monkeypatch.setattr(publisher, each.__name__, each)
-    before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), repeat=False, stranger=False)
+    before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), resend_all=False, new_store=False)
     found = await publisher.find_topics(replace(OPTIONS, partitions=12), (), before)
     assert (found.partitions, found.map) == (16, map_)

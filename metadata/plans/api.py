@@ -42,7 +42,7 @@ def plans_app(moves: PlanService, key: SharedKey) -> Starlette:
         return _reply({"plans": await moves.all()})
 
     async def one(request: Request) -> Response:
-        return _reply(moves.status(request.path_params["name"]))
+        return _reply(await moves.status(request.path_params["name"]))
 
     async def report(request: Request) -> Response:
         return _reply(dict(await moves.report(request.path_params["name"])))

@@ -62,10 +62,10 @@ class PlanConflict(DiemError):
 class PlanService:
     """What the REST interface does. Every answer is a status, as JSON values."""
 
-    def __init__(self, options: KafkaOptions, driver: MigrationDriver, library: PlanStore) -> None:
+    def __init__(self, options: KafkaOptions, driver: MigrationDriver, store: PlanStore) -> None:
         self._options = options
         self._driver = driver
-        self._library = library
+        self._store = store
         self._beginning: set[str] = set()
         self._keeping = asyncio.Lock()
 
@@ -81,8 +81,8 @@ class PlanService:
             self._must_fit(plan, map_)
             # What is on its way, or was applied last, can be taken back as long as it is kept.
             spared = {map_.head.plan.removeprefix(BACK), *self._beginning}
-            await asyncio.to_thread(self._library.put, plan, spared)
-        return self.status(plan.id)
+            await asyncio.to_thread(self._store.put, plan, spared)
+        return await self.status(plan.id)
 
     async def apply(self, name: str) -> dict[str, Any]:
         """Begin to move endpoints to where a plan has them.
@@ -96,14 +96,14 @@ class PlanService:
             plan = await self._plan(name)
             map_ = self._map()
             if map_.head.plan == name and map_.head.phase is not Phase.STABLE:
-                return self.status(name)
+                return await self.status(name)
             self._must_rest(map_)
             self._must_fit(plan, map_)
             homes = {endpoint.encode(): home for endpoint, home in plan.homes.items()}
             unknown = self._driver.unknown
             before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes, unknown).items()}
             # First: whoever can apply a plan can take it back.
-            self._library.put_before(name, before)
+            self._store.put_before(name, before)
             await grow(self._options, plan.partitions)
             return await self._write(map_, begin(map_, homes, name, unknown), name)
 
@@ -117,13 +117,13 @@ class PlanService:
         """
         map_ = self._map()
         if map_.head.plan == BACK + name:
-            return self.status(name)
+            return await self.status(name)
         if map_.head.plan != name:
             await self._plan(name)
             raise PlanConflict(f"{name} is not what was applied last: that is {map_.head.plan or 'nothing'}")
         if map_.head.phase is not Phase.STABLE:
             return await self._write(map_, reverse(map_), name)
-        before = self._library.before(name)
+        before = self._store.before(name)
         if before is None:
             raise PlanNotFound(f"what was before {name} is not kept here: make a plan instead")
         homes = {endpoint.encode(): home for endpoint, home in before.items()}
@@ -134,31 +134,31 @@ class PlanService:
             raise PlanConflict("the map has changed just now: look, and try again")
         stage = _stage(step.head.plan, step.head.phase, name)
         # What was written just now has perhaps not been read yet.
-        return {**self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
+        return {**await self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
     # What it says
 
     async def all(self) -> list[dict[str, Any]]:
         """The status of every plan, the latest last; one whose file cannot be read is as good as none."""
-        briefs = await asyncio.to_thread(self._library.briefs)
-        return [self._status(name, brief) for name, brief in briefs.items()]
+        summaries = await asyncio.to_thread(self._store.summaries)
+        return [self._status(name, summary) for name, summary in summaries.items()]
 
-    def status(self, name: str) -> dict[str, Any]:
+    async def status(self, name: str) -> dict[str, Any]:
         """How far a plan is.
 
         Raises:
             PlanNotFound: there is no such plan here.
         """
-        brief = self._library.brief(name)
-        if brief is None and not self._is_current(name):
+        summary = await asyncio.to_thread(self._store.summary, name)
+        if summary is None and not self._is_current(name):
             raise PlanNotFound(f"there is no plan {name} here")
-        return self._status(name, brief)
+        return self._status(name, summary)
 
     def _is_current(self, name: str) -> bool:
         map_ = self._driver.map
         return map_ is not None and map_.head.plan in {name, BACK + name}
 
-    def _status(self, name: str, brief: PlanSummary | None) -> dict[str, Any]:
+    def _status(self, name: str, summary: PlanSummary | None) -> dict[str, Any]:
         map_, driver = self._driver.map, self._driver
         head, current = map_.head if map_ else None, self._is_current(name)
         busy = current and driver.busy
@@ -167,12 +167,12 @@ class PlanService:
             **(_stage(head.plan, head.phase, name) if head else {"state": "ready", "phase": None}),
             "since": self._since(head) if head and current else None,
             "epoch": head.epoch if head else None,
-            "moves": driver.moving if busy else brief.moves if brief else 0,
+            "moves": driver.moving if busy else summary.moves if summary else 0,
             "waiting_for": driver.waiting_for() if busy else None,
-            "epoch_of_plan": brief.epoch if brief else None,
-            "created": brief.created if brief else None,
-            "partitions": brief.partitions if brief else None,
-            "endpoints": brief.endpoints if brief else None,
+            "epoch_of_plan": summary.epoch if summary else None,
+            "created": summary.created if summary else None,
+            "partitions": summary.partitions if summary else None,
+            "endpoints": summary.endpoints if summary else None,
         }
 
     def _since(self, head: Head) -> str | None:
@@ -200,7 +200,7 @@ class PlanService:
             self._beginning.discard(name)
 
     async def _plan(self, name: str) -> Plan:
-        plan = await asyncio.to_thread(self._library.get, name)
+        plan = await asyncio.to_thread(self._store.get, name)
         if plan is None:
             raise PlanNotFound(f"there is no plan {name} here: the instance that it was given to has it")
         return plan

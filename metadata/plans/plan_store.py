@@ -1,4 +1,4 @@
-"""Plans on disk, each with a summary beside it that spares status requests its decoding."""
+"""Plans on disk, and their summaries in memory, which spare status requests the decoding of plans."""
 
 import contextlib
 import os
@@ -26,32 +26,9 @@ class PlanSummary(NamedTuple):
     """Endpoints that it moved when it was begun; 0 before."""
 
 
-def brief_of(plan: Plan, before: Mapping[str, int] | None) -> PlanSummary:
-    """What is said of ``plan``, which moves the endpoints of ``before``."""
+def summarize(plan: Plan, before: Mapping[str, int] | None) -> PlanSummary:
+    """Return the summary of ``plan``, which moves the endpoints of ``before``."""
     return PlanSummary(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
-
-
-def encode_brief(brief: PlanSummary, sizes: tuple[int, int]) -> bytes:
-    """The content of the file. ``sizes`` are those of the files that it was made from."""
-    return orjson.dumps({"sizes": sizes, **brief._asdict()})
-
-
-def read_brief(path: Path, sizes: tuple[int, int]) -> PlanSummary | None:
-    """What the file says; None without one that was made from files of these ``sizes``."""
-    try:
-        match orjson.loads(path.read_bytes()):
-            case {
-                "sizes": [int(plan), int(before)],
-                "epoch": int(epoch),
-                "created": str(created),
-                "partitions": int(partitions),
-                "endpoints": int(endpoints),
-                "moves": int(moves),
-            } if (plan, before) == sizes:
-                return PlanSummary(epoch, created, partitions, endpoints, moves)
-    except (OSError, orjson.JSONDecodeError):
-        pass
-    return None
 
 
 KEPT: Final = 50
@@ -59,7 +36,6 @@ KEPT: Final = 50
 BEGUN: Final = 10
 """Of them, those that were begun last are kept in any case: whoever forgets may not have read yet what is applied."""
 _BEFORE: Final = ".before"
-_BRIEF: Final = ".brief"
 
 
 class PlanNotStored(DiemError):
@@ -67,10 +43,12 @@ class PlanNotStored(DiemError):
 
 
 class PlanStore:
-    """Plans in a directory: of each a file, its brief, and what it replaced. Instances on one machine may share it."""
+    """Plans in a directory: of each a file, and one of what it replaced. Instances on one machine may share it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._summaries: dict[str, tuple[tuple[int, int], PlanSummary]] = {}
+        """Summaries by plan, with the sizes of the files that each was made from; of plans that are kept only."""
 
     def put(self, plan: Plan, spared: Collection[str] = ()) -> None:
         """Keep a plan. Those that are ``spared`` are not forgotten for it: what they replaced is needed.
@@ -80,56 +58,56 @@ class PlanStore:
         """
         kept = self._path(plan.id)
         self._write(kept, encode(plan))
-        sizes = _sizes(kept)
-        self._keep_brief(kept, brief_of(plan, self.before(plan.id)), sizes)
+        self._summaries[plan.id] = _sizes(kept), summarize(plan, self.before(plan.id))
         # Not this one, also if the clock was set back and the others look newer.
         known = sorted(self._plans(), key=_last_used)
         begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-BEGUN:]
         spared = {kept.stem, *spared, *(path.stem for path in begun)}
         others = [path for path in known if path.stem not in spared]
         for path in others[: max(0, len(known) - KEPT)]:
-            for suffix in (_BEFORE, _BRIEF, path.suffix):
+            # The plan itself is the last of them. Earlier releases kept a third file.
+            for file in sorted(self._directory.glob(f"{path.stem}.*")):
                 # Another instance may forget it just now.
                 with contextlib.suppress(OSError):
-                    path.with_suffix(suffix).unlink()
+                    file.unlink()
 
     def get(self, name: str) -> Plan | None:
-        """The plan of that name: all of it, which takes a second for a million endpoints."""
+        """Return the plan of that name: all of it, which takes a second for a million endpoints."""
         path = self._path(name)
-        if path not in self._plans():
-            return None
-        try:
-            return decode(path.read_bytes())
-        except (OSError, BadPlan):
-            return None
+        loaded = self._load(path) if path in self._plans() else None
+        return None if loaded is None else loaded[0]
 
     def names(self) -> list[str]:
-        """All plans, in the order in which they were submitted."""
+        """Return all plans, in the order in which they were submitted."""
         return [path.stem for path in self._plans()]
 
-    def briefs(self) -> dict[str, PlanSummary]:
-        """All plans that can be read, in short, in the order in which they were submitted."""
-        found = {path.stem: self._brief(path) for path in self._plans()}
-        return {name: brief for name, brief in found.items() if brief is not None}
+    def summaries(self) -> dict[str, PlanSummary]:
+        """Return the summaries of all plans that can be read, in the order in which they were submitted."""
+        found = {path.stem: self._summary(path) for path in self._plans()}
+        return {name: summary for name, summary in found.items() if summary is not None}
 
-    def brief(self, name: str) -> PlanSummary | None:
-        """The plan of that name in short."""
+    def summary(self, name: str) -> PlanSummary | None:
+        """Return the summary of a plan. The first time after a start, and after a change, the plan is decoded."""
         path = self._path(name)
-        return self._brief(path) if path in self._plans() else None
+        return self._summary(path) if path in self._plans() else None
 
-    def _brief(self, path: Path) -> PlanSummary | None:
-        # It is read as a whole only if there is no brief of what is there now, as of an earlier release.
-        known = read_brief(path.with_suffix(_BRIEF), _sizes(path))
-        if known is not None:
-            return known
-        # Before it is read: a brief of what is changed meanwhile is not taken for one of what is there then.
-        sizes, plan = _sizes(path), self.get(path.stem)
-        if plan is None:
+    def _summary(self, path: Path) -> PlanSummary | None:
+        known = self._summaries.get(path.stem)
+        if known is not None and known[0] == _sizes(path):
+            return known[1]
+        loaded = self._load(path)
+        return None if loaded is None else loaded[1]
+
+    def _load(self, path: Path) -> tuple[Plan, PlanSummary] | None:
+        # Before it is read: a summary of what is changed meanwhile does not count as one of what is there then.
+        sizes = _sizes(path)
+        try:
+            plan = decode(path.read_bytes())
+        except (OSError, BadPlan):
             return None
-        made = brief_of(plan, self.before(path.stem))
-        with contextlib.suppress(PlanNotStored):
-            self._keep_brief(path, made, sizes)
-        return made
+        summary = summarize(plan, self.before(path.stem))
+        self._summaries[path.stem] = sizes, summary
+        return plan, summary
 
     def put_before(self, name: str, homes: Mapping[str, int]) -> None:
         """Keep where the endpoints that a plan moves were before it.
@@ -137,13 +115,13 @@ class PlanStore:
         Raises:
             PlanNotStored: the directory cannot be written to.
         """
-        path, known = self._path(name), self.brief(name)
+        path, known = self._path(name), self._summaries.get(name)
         self._write(path.with_suffix(_BEFORE), orjson.dumps(homes))
         if known is not None:
-            self._keep_brief(path, known._replace(moves=len(homes)), _sizes(path))
+            self._summaries[name] = _sizes(path), known[1]._replace(moves=len(homes))
 
     def before(self, name: str) -> dict[str, int] | None:
-        """Where the endpoints were before a plan; None if it was never begun."""
+        """Return where the endpoints were before a plan; None if it was never begun."""
         try:
             homes = orjson.loads(self._path(name).with_suffix(_BEFORE).read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -159,10 +137,9 @@ class PlanStore:
             # Another instance may forget it just now.
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime_ns, path))
+        for name in set(self._summaries) - {path.stem for _, path in found}:
+            self._summaries.pop(name, None)
         return [path for _, path in sorted(found)]
-
-    def _keep_brief(self, path: Path, brief: PlanSummary, sizes: tuple[int, int]) -> None:
-        self._write(path.with_suffix(_BRIEF), encode_brief(brief, sizes))
 
     def _write(self, path: Path, data: bytes) -> None:
         # Of its own: instances, and threads of one, may write the same file at once.
@@ -182,7 +159,7 @@ class PlanStore:
 
 
 def _sizes(path: Path) -> tuple[int, int]:
-    """Bytes of a plan, and of what it replaced; -1 for what is not there."""
+    """Return the bytes of a plan, and of what it replaced; -1 for what is not there."""
     plan, before = (_stat(file, "st_size") for file in (path, path.with_suffix(_BEFORE)))
     return plan, before
 

@@ -42,8 +42,8 @@ class Service:
     def __init__(self, directory: Path) -> None:
         self.reader, self.clock = Read(), ManualClock(wall_ms=START_MS)
         self.driver = Written(NOBODY, self.reader, self.clock, 30.0)
-        self.library = PlanStore(directory)
-        self.moves = PlanService(NOBODY, self.driver, self.library)
+        self.store = PlanStore(directory)
+        self.moves = PlanService(NOBODY, self.driver, self.store)
 
     def read(self, epoch: int, phase: Phase, plan: str) -> None:
         self.reader.last = PartitionMap(Head(4, epoch, phase, plan))

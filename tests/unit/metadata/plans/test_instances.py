@@ -87,7 +87,7 @@ class World:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.topic, self.library = Topic(), PlanStore(directory)
+        self.topic, self.store = Topic(), PlanStore(directory)
         readers = [Behind(self.topic) for _ in range(2)]
         drivers = [Doubtful(self.topic, reader, self.chance) for reader in readers]
         self.instances = [
@@ -120,9 +120,9 @@ class World:
         name = map_.head.plan.removeprefix(BACK)
         if not name:
             return
-        before = self.library.before(name)
+        before = self.store.before(name)
         assert before is not None
-        assert self.library.get(name) == self.plans[name]
+        assert self.store.get(name) == self.plans[name]
         if map_.head.phase is Phase.STABLE:
             assert not moving(map_)
             wanted = before if map_.head.plan.startswith(BACK) else self.plans[name].homes

@@ -52,15 +52,15 @@ async def test_what_a_rollback_needs_is_kept_however_many_plans_follow(
     monkeypatch.setattr(plan_store, "BEGUN", 1)
     service = Service(tmp_path)
     for number in (1, 2):
-        service.library.put(plan(number))
-        service.library.put_before(plan(number).id, {"/a": 3})
+        service.store.put(plan(number))
+        service.store.put_before(plan(number).id, {"/a": 3})
     # The other one was not written to the map in the end.
     service.read(7, phase, taken + plan(1).id)
     for number in range(3, 9):
         await service.moves.submit(plan(number, epoch=7))
-    assert service.library.before(plan(1).id) == {"/a": 3}
-    assert service.library.names() == [plan(1).id, plan(2).id, plan(7, 7).id, plan(8, 7).id]
-    assert service.moves.status(plan(1).id)["moves"] == (1 if phase is Phase.STABLE else 0)
+    assert service.store.before(plan(1).id) == {"/a": 3}
+    assert service.store.names() == [plan(1).id, plan(2).id, plan(7, 7).id, plan(8, 7).id]
+    assert (await service.moves.status(plan(1).id))["moves"] == (1 if phase is Phase.STABLE else 0)
 
 
 async def test_a_plan_that_is_just_being_begun_is_not_forgotten(
@@ -75,18 +75,18 @@ async def test_a_plan_that_is_just_being_begun_is_not_forgotten(
         await grown.wait()
 
     monkeypatch.setattr(plan_service, "grow", grow)
-    service.library.put(plan(1))
+    service.store.put(plan(1))
     service.read(3, Phase.STABLE, "")
     begun = asyncio.create_task(service.moves.apply(plan(1).id))
     await growing.wait()
     # As if others had been begun later.
     for path in tmp_path.iterdir():
         os.utime(path, (1e9, 1e9))
-    service.library.put(plan(2))
-    service.library.put_before(plan(2).id, {})
+    service.store.put(plan(2))
+    service.store.put_before(plan(2).id, {})
     for number in (3, 4):
         await service.moves.submit(plan(number))
     grown.set()
     assert (await begun)["state"] == "preparing"
-    assert set(service.library.names()) == {plan(1).id, plan(2).id, plan(4).id}
-    assert service.library.before(plan(1).id) is not None
+    assert set(service.store.names()) == {plan(1).id, plan(2).id, plan(4).id}
+    assert service.store.before(plan(1).id) is not None

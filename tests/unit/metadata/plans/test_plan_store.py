@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from metadata.plans import plan_store
-from metadata.plans.plan import Plan, decode, encode
-from metadata.plans.plan_store import PlanNotStored, PlanStore, PlanSummary, brief_of
+from metadata.plans.plan import Plan, decode
+from metadata.plans.plan_store import PlanNotStored, PlanStore, PlanSummary, summarize
 
 
 def plan(number: int) -> Plan:
@@ -57,68 +57,81 @@ def test_a_directory_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
         PlanStore(tmp_path / "file").put(plan(1))
 
 
-def test_what_a_status_needs_is_read_without_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = PlanStore(tmp_path)
-    kept.put(plan(1))
-    kept.put_before(plan(1).id, {"/a": 3, "/b": 4})
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Count how often a whole plan is decoded."""
+    decoded: list[bytes] = []
 
-    def whole(_data: bytes) -> Plan:
-        raise AssertionError("a whole plan was read")
-
-    monkeypatch.setattr(plan_store, "decode", whole)
-    brief = PlanSummary(epoch=1, created=plan(1).created, partitions=4, endpoints=1, moves=2)
-    assert PlanStore(tmp_path).briefs() == {plan(1).id: brief}
-    assert PlanStore(tmp_path).brief(plan(1).id) == brief
-
-
-@pytest.mark.parametrize("left", [None, b"", b"{}", b"[1]"])
-def test_without_a_brief_the_plan_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | None
-) -> None:
-    kept = PlanStore(tmp_path)
-    kept.put(plan(1))
-    kept.put_before(plan(1).id, {"/a": 3})
-    brief, beside = kept.brief(plan(1).id), tmp_path / f"{plan(1).id}.brief"
-    beside.unlink() if left is None else beside.write_bytes(left)
-    read: list[bytes] = []
-
-    def counted(data: bytes) -> Plan:
-        read.append(data)
+    def counting(data: bytes) -> Plan:
+        decoded.append(data)
         return decode(data)
 
-    monkeypatch.setattr(plan_store, "decode", counted)
-    assert [kept.brief(plan(1).id), kept.brief(plan(1).id)] == [brief, brief]
-    assert len(read) == 1
+    monkeypatch.setattr(plan_store, "decode", counting)
+    return decoded
 
 
-def test_a_brief_that_was_overtaken_while_it_was_made_does_not_count(
+def test_summary_of_a_plan_that_was_put_here_is_known_without_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, name = PlanStore(tmp_path), plan(1).id
+    kept, decoded = PlanStore(tmp_path), counted(monkeypatch)
     kept.put(plan(1))
-    (tmp_path / f"{name}.brief").unlink()
+    kept.put_before(plan(1).id, {"/a": 3, "/b": 4})
+    summary = PlanSummary(epoch=1, created=plan(1).created, partitions=4, endpoints=1, moves=2)
+    assert kept.summaries() == {plan(1).id: summary}
+    assert kept.summary(plan(1).id) == summary
+    assert not decoded
+
+
+def test_plan_of_an_earlier_process_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PlanStore(tmp_path).put(plan(1))
+    kept, decoded = PlanStore(tmp_path), counted(monkeypatch)
+    first, again = kept.summary(plan(1).id), kept.summary(plan(1).id)
+    assert first is not None
+    assert again == first
+    assert len(decoded) == 1
+
+
+def test_summary_follows_what_another_instance_writes_and_forgets(tmp_path: Path) -> None:
+    kept, another, name = PlanStore(tmp_path), PlanStore(tmp_path), plan(1).id
+    another.put(plan(1))
+    first = kept.summary(name)
+    another.put_before(name, {"/a": 3})
+    then = kept.summary(name)
+    assert first is not None
+    assert then is not None
+    assert (first.moves, then.moves) == (0, 1)
+    (tmp_path / f"{name}.plan").unlink()
+    assert kept.summary(name) is None
+    assert not kept._summaries
+
+
+def test_summary_that_was_overtaken_while_it_was_made_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PlanStore(tmp_path).put(plan(1))
+    kept, name = PlanStore(tmp_path), plan(1).id
 
     def overtaken(made: Plan, before: dict[str, int] | None) -> PlanSummary:
-        found = brief_of(made, before)
+        found = summarize(made, before)
         if before is None:
             (tmp_path / f"{name}.before").write_bytes(b'{"/a":3}')
         return found
 
-    monkeypatch.setattr(plan_store, "brief_of", overtaken)
-    first, then = kept.brief(name), kept.brief(name)
+    monkeypatch.setattr(plan_store, "summarize", overtaken)
+    first, then = kept.summary(name), kept.summary(name)
     assert first is not None
     assert then is not None
     assert (first.moves, then.moves) == (0, 1)
 
 
-def test_a_brief_of_another_content_does_not_count(tmp_path: Path) -> None:
-    kept, another = PlanStore(tmp_path), Plan(epoch=1, partitions=4, homes={"/a": 1, "/b": 2})
+def test_files_of_an_earlier_release_are_forgotten_with_their_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_store, "KEPT", 1)
+    kept = PlanStore(tmp_path)
     kept.put(plan(1))
-    (tmp_path / f"{another.id}.plan").write_bytes(encode(another))
-    (tmp_path / f"{plan(1).id}.brief").rename(tmp_path / f"{another.id}.brief")
-    brief = kept.brief(another.id)
-    assert brief is not None
-    assert brief.endpoints == 2
+    (tmp_path / f"{plan(1).id}.brief").write_bytes(b"{}")
+    kept.put(plan(2))
+    assert [path.name for path in tmp_path.iterdir()] == [f"{plan(2).id}.plan"]
 
 
 def test_two_that_write_the_same_plan_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

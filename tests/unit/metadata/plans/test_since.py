@@ -14,44 +14,44 @@ OTHER = Plan(epoch=3, partitions=4, homes={"/a": 2}, created="2026-01-02T03:04:0
 START = "2026-01-02T03:04:05.000Z"
 
 
-def since(service: Service, plan: Plan = PLAN) -> object:
-    return service.moves.status(plan.id)["since"]
+async def since(service: Service, plan: Plan = PLAN) -> object:
+    return (await service.moves.status(plan.id))["since"]
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Service:
     made = Service(tmp_path)
-    made.library.put(PLAN)
-    made.library.put(OTHER)
+    made.store.put(PLAN)
+    made.store.put(OTHER)
     return made
 
 
-def test_it_is_said_since_when_a_plan_is_in_its_phase(service: Service) -> None:
+async def test_it_is_said_since_when_a_plan_is_in_its_phase(service: Service) -> None:
     service.read(3, Phase.STABLE, "")
     service.read(4, Phase.PREPARE, PLAN.id)
-    assert since(service) == START
+    assert await since(service) == START
     service.clock.advance(1.5)
     service.driver.changed()
-    assert since(service) == START, "records that change no phase change nothing"
+    assert await since(service) == START, "records that change no phase change nothing"
     service.read(5, Phase.MOVE, PLAN.id)
-    assert since(service) == "2026-01-02T03:04:06.500Z"
-    assert since(service, OTHER) is None, "the map has another plan"
+    assert await since(service) == "2026-01-02T03:04:06.500Z"
+    assert await since(service, OTHER) is None, "the map has another plan"
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_service_that_has_just_been_started_does_not_know_since_when(service: Service, phase: Phase) -> None:
-    assert since(service) is None
+async def test_a_service_that_has_just_been_started_does_not_know_since_when(service: Service, phase: Phase) -> None:
+    assert await since(service) is None
     service.read(4, phase, PLAN.id)
-    assert since(service) is None
+    assert await since(service) is None
 
 
 async def test_a_step_that_was_not_read_yet_has_no_beginning(service: Service) -> None:
     service.read(6, Phase.RETIRE, PLAN.id)
     service.read(7, Phase.STABLE, PLAN.id)
-    assert since(service) == START
-    service.library.put_before(PLAN.id, {"/a": 3})
+    assert await since(service) == START
+    service.store.put_before(PLAN.id, {"/a": 3})
     answer = await service.moves.rollback(PLAN.id)
     assert (answer["state"], answer["since"]) == ("rolling_back", None)
     service.clock.advance(1)
     service.read(8, Phase.PREPARE, BACK + PLAN.id)
-    assert since(service) == "2026-01-02T03:04:06.000Z"
+    assert await since(service) == "2026-01-02T03:04:06.000Z"

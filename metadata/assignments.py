@@ -1,4 +1,4 @@
-"""Reads the groups from Kafka, again and again, over one connection: Kafka tells nobody when a group changes."""
+"""Polls the groups in Kafka over one connection: Kafka does not announce that a group has changed."""
 
 import asyncio
 from typing import Final
@@ -15,15 +15,15 @@ from diem.process.clock import Clock
 from diem.process.faults import ConfigurationError
 from metadata.directory import Directory
 
-EVERY_S: Final = 1.0
-UNSETTLED_S: Final = 0.5
-"""While a group has no stable assignment."""
-FAILURES: Final = 3
-"""In a row; after so many the client is made anew: all that it knows of the brokers may be wrong."""
+POLL_INTERVAL_S: Final = 1.0
+REBALANCING_INTERVAL_S: Final = 0.5
+"""Interval while a group has no stable assignment."""
+MAX_FAILURES: Final = 3
+"""Failures in a row after which the client is replaced: its metadata of the brokers may be wrong."""
 
 
 class Assignments:
-    """Keeps the groups of a directory as they are in Kafka. :meth:`run` does the work."""
+    """Keeps the groups of a directory as they are in Kafka."""
 
     def __init__(self, options: KafkaOptions, directory: Directory, clock: Clock) -> None:
         self._options = options
@@ -32,27 +32,27 @@ class Assignments:
         self._failed_in_a_row = 0
         self._log = structlog.get_logger("metadata")
         self.failures = 0
-        """Readings that failed."""
+        """Number of failed polls."""
         self.failure: str | None = None
-        """What was wrong with the last reading; None when nothing was."""
+        """Reason why the last poll failed; None if it did not."""
 
     async def run(self) -> None:
-        """Read until cancelled, whatever becomes of Kafka."""
+        """Poll until cancelled, through outages of Kafka."""
         while True:
             self._failed_in_a_row = 0
             try:
                 async with administering(self._options, within=None) as admin:
-                    while self._failed_in_a_row < FAILURES:
+                    while self._failed_in_a_row < MAX_FAILURES:
                         await self._read_all(admin)
-                        await asyncio.sleep(EVERY_S if self._settled() else UNSETTLED_S)
+                        await asyncio.sleep(POLL_INTERVAL_S if self._is_stable() else REBALANCING_INTERVAL_S)
             except (KafkaUnavailable, ConfigurationError) as error:
                 # The files of the TLS set-up were fine at the start: they are being replaced.
                 self._failed(error)
-                await asyncio.sleep(UNSETTLED_S)
+                await asyncio.sleep(REBALANCING_INTERVAL_S)
 
-    def _settled(self) -> bool:
-        settled = all(group.settled for group in self._directory.groups.values())
-        return self.failure is None and settled and self._directory.preparing is None
+    def _is_stable(self) -> bool:
+        stable = all(group.is_stable for group in self._directory.groups.values())
+        return self.failure is None and stable and self._directory.preparing is None
 
     async def _read_all(self, admin: AIOKafkaAdminClient) -> None:
         readings = [self._read(admin, number) for number in self._directory.groups]
@@ -77,7 +77,7 @@ class Assignments:
         except KafkaUnavailable as error:
             return error
         before = self._directory.groups[number].clone
-        self._directory.take_group(number, found, foreign, self._clock.monotonic())
+        self._directory.update_group(number, found, foreign, self._clock.monotonic())
         if found.state != before.state:
             self._log.info("group", clone=number, state=found.state, members=sorted(found.members))
         return None
@@ -86,14 +86,14 @@ class Assignments:
         """Read the groups of all clones that other instances answer for.
 
         Raises:
-            KafkaUnavailable: one cannot be read now, or it cannot be said which there are.
+            KafkaUnavailable: a group cannot be read now, or the groups cannot be listed.
         """
         names = self._options.names
         numbers = await list_clones(admin, names) - self._directory.groups.keys()
         found: dict[int, GroupDescription] = {}
         for number in sorted(numbers):
             found[number] = await read_group(admin, names.z_group(number), names.updates)
-        self._directory.take_others(found, epoch, self._clock.monotonic())
+        self._directory.update_others(found, epoch, self._clock.monotonic())
 
     def _failed(self, error: DiemError) -> None:
         self.failures += 1

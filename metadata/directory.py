@@ -6,9 +6,9 @@ from typing import Final
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Snapshot
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 
-SILENT: Final = 3.0
+SILENCE_S: Final = 3.0
 """Seconds between two answers after which Kafka counts as having been away."""
-EMPTY_FOR: Final = 10.0
+EMPTY_S: Final = 10.0
 """Seconds without any member after which nobody owns anything: all servers of a clone are restarted in less."""
 
 
@@ -19,33 +19,33 @@ class CloneGroup:
         self.clone = Clone(UNKNOWN, {}, {})
         """Members and owners are those of the last stable assignment, whatever the state is now."""
         self.answered: float | None = None
-        """When Kafka last said anything about it."""
-        self.foreign = 0
-        """Members that are not servers of ours."""
+        """When Kafka last answered about it."""
+        self.unknown_members = 0
+        """Members that are no servers of DIEM."""
         self._empty_since: float | None = None
 
     @property
-    def settled(self) -> bool:
-        """Whether there is nothing to wait for: the assignment is the current one."""
+    def is_stable(self) -> bool:
+        """True if the group does not rebalance: its assignment is the current one."""
         return self.clone.state == STABLE
 
-    def take(self, now_is: Clone, foreign: int, now: float) -> bool:
-        """Take what Kafka said of the group; True if that changes anything."""
-        if self.answered is not None and now - self.answered > SILENT:
+    def update(self, current: Clone, foreign: int, now: float) -> bool:
+        """Apply Kafka's description of the group; return True if that changes anything."""
+        if self.answered is not None and now - self.answered > SILENCE_S:
             # What was between two answers so far apart is not known: it does not count as emptiness.
             self._empty_since = None
-        before, self.answered, self.foreign = self.clone, now, foreign
-        empty_for = self._empty_for(now_is, now)
-        if now_is.state == STABLE:
-            self.clone = now_is
-        elif empty_for < EMPTY_FOR:
-            self.clone = before._replace(state=now_is.state)
+        before, self.answered, self.unknown_members = self.clone, now, foreign
+        empty_for = self._empty_for(current, now)
+        if current.state == STABLE:
+            self.clone = current
+        elif empty_for < EMPTY_S:
+            self.clone = before._replace(state=current.state)
         else:
             self.clone = Clone(UNKNOWN, {}, {})
         return self.clone != before
 
-    def _empty_for(self, now_is: Clone, now: float) -> float:
-        if now_is.state != UNKNOWN:
+    def _empty_for(self, current: Clone, now: float) -> float:
+        if current.state != UNKNOWN:
             self._empty_since = None
             return 0.0
         if self._empty_since is None:
@@ -54,7 +54,7 @@ class CloneGroup:
 
 
 class Directory:
-    """Everything that answers are made of. Nothing is ever lost here: what is not known anew stays as it was."""
+    """The map and the groups of all clones. What Kafka does not answer about stays as it was."""
 
     def __init__(self, clones: Iterable[int]) -> None:
         self.groups = {number: CloneGroup() for number in clones}
@@ -64,43 +64,44 @@ class Directory:
         self.snapshot: Snapshot | None = None
         """None until there is a map, and one group has had an assignment."""
         self.on_changed: list[Callable[[], None]] = []
-        """Called after :attr:`snapshot` has become another one."""
+        """Called after :attr:`snapshot` has changed."""
         self._others_of: int | None = None
 
-    def take_map(self, found: PartitionMap | None) -> None:
-        """Take the map as it is now in Kafka; one that is not there is no news."""
+    def update_map(self, found: PartitionMap | None) -> None:
+        """Apply the map as it is now in Kafka; None changes nothing."""
         if found is not None and found != self.map:
             self.map = found
             self._changed()
 
-    def take_group(self, number: int, now_is: Clone, foreign: int, now: float) -> None:
-        """Take what Kafka said of one group."""
-        if self.groups[number].take(now_is, foreign, now):
+    def update_group(self, number: int, current: Clone, foreign: int, now: float) -> None:
+        """Apply Kafka's description of one group."""
+        if self.groups[number].update(current, foreign, now):
             self._changed()
 
     @property
     def preparing(self) -> int | None:
-        """The epoch whose move waits for every server to have its partitions; None when none does."""
+        """Epoch of a move that waits for every server to have its partitions; None without one."""
         return self.map.head.epoch if self.map is not None and self.map.head.phase is Phase.PREPARE else None
 
-    def take_others(self, found: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
-        """Take what Kafka said of the groups of all other clones that there are, after ``epoch`` had begun."""
+    def update_others(self, found: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
+        """Apply Kafka's descriptions of the groups of all other clones, read after ``epoch`` had begun."""
         self.others = {number: self.others.get(number, CloneGroup()) for number in found}
-        for number, (now_is, foreign) in found.items():
-            self.others[number].take(now_is, foreign, now)
+        for number, (current, foreign) in found.items():
+            self.others[number].update(current, foreign, now)
         self._others_of = epoch
 
     def why_not_ready(self) -> str | None:
-        """Why there can be no answer yet; None when there can be one, from then on for ever."""
+        """Return why there can be no answer yet; None once there can be one."""
         if self.map is None:
             return "the partition map has not been read yet"
         return None if self.snapshot else "no group has had an assignment yet"
 
-    def unowned(self, map_: PartitionMap) -> str | None:
-        """The partitions that endpoints move to and nobody owns, in words; a clone without servers misses nothing.
+    def unassigned(self, map_: PartitionMap) -> str | None:
+        """Return a description of the partitions that endpoints move to and no server owns; None if there are none.
 
-        All clones count that have a group: a composite answers for its own alone, and drives the move for all. Of a
-        clone whose group was not read yet, or rebalances and was never read while it did not, that is not known.
+        A clone without servers misses nothing. All clones with a group count: a composite answers for its own alone,
+        and drives the move for all. Of a clone whose group was not read yet, or rebalances and was never read while
+        it did not, it is not known.
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
         if targets and self._others_of != map_.head.epoch:
@@ -114,8 +115,8 @@ class Directory:
                 return f"the servers of clone {number} to take partitions {', '.join(map(str, missing[:10]))}"
         return None
 
-    def silence(self, now: float) -> float | None:
-        """Seconds since Kafka last spoke of the group that it has been silent about for longest; None before it did."""
+    def staleness(self, now: float) -> float | None:
+        """Return the seconds since the oldest of Kafka's last answers about groups; None before all have had one."""
         answered = [group.answered for group in self.groups.values()]
         return None if None in answered else now - min(time for time in answered if time is not None)
 
@@ -125,5 +126,5 @@ class Directory:
         if self.snapshot is None and not any(group.clone.owners for group in self.groups.values()):
             return
         self.snapshot = Snapshot(self.map, {number: group.clone for number, group in self.groups.items()})
-        for tell in self.on_changed:
-            tell()
+        for notify in self.on_changed:
+            notify()

@@ -14,20 +14,20 @@ from diem.protocol.codes import ErrorCode
 from metadata.directory import Directory
 
 MAX_NAMES: Final = 1000
-MAX_QUESTION: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
-"""Bytes of a question: so many of the longest names, with quotes, a comma and a blank."""
+MAX_REQUEST_BYTES: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
+"""So many of the longest names, with quotes, a comma and a blank."""
 MAX_REJECTED: Final = 100
-"""Names of an answer that are no endpoints; of more, only their number is told."""
+"""Names of an answer that are no endpoints; of more, the answer has only the number."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
 _BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
 
 Load = Callable[[str], int | None]
-"""Clients of the server with this public URL; None when it does not say."""
+"""Clients of the server with this public URL; None if that is unknown."""
 
 
 @dataclass(eq=False)
 class InvalidRequest(DiemError):
-    """What was asked cannot be answered; ``code`` is stable and for programs."""
+    """The request cannot be answered; ``code`` is stable and for programs."""
 
     template = "{reason}"
 
@@ -35,25 +35,25 @@ class InvalidRequest(DiemError):
     reason: str
 
 
-class Question(NamedTuple):
-    """What a client wants to know."""
+class LocateQuery(NamedTuple):
+    """Names that a client wants the owners of."""
 
     names: Sequence[str]
     rejected: Sequence[str]
-    """What it named that is no endpoint, at most :data:`MAX_REJECTED` of it."""
+    """Given names that are no endpoints, the first :data:`MAX_REJECTED`."""
     more_rejected: int
-    """How many more of these there were."""
+    """Number of further names that are no endpoints."""
     clone: int | None
-    """The clone that it stays with."""
+    """Clone that the client stays with; None to be given one."""
 
     @property
-    def given(self) -> int:
-        """Different names in it."""
+    def name_count(self) -> int:
+        """Number of different names."""
         return len(self.names) + len(self.rejected) + self.more_rejected
 
 
-def read(data: bytes, most: int = MAX_NAMES) -> Question:
-    """The question in a request's body; a name that is given twice counts once.
+def parse(data: bytes, most: int = MAX_NAMES) -> LocateQuery:
+    """Return the query in a request's body; a name that is given twice counts once.
 
     Raises:
         InvalidRequest: it is not JSON, not of this form, or has more than ``most`` names.
@@ -71,10 +71,10 @@ def read(data: bytes, most: int = MAX_NAMES) -> Question:
         raise InvalidRequest(ErrorCode.BAD_MESSAGE, "clone is a whole number")
     if len(names) > most:
         raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {most} names in one question, not {len(names)}")
-    return _question(names, clone)
+    return _query(names, clone)
 
 
-def _question(names: Iterable[str], clone: int | None) -> Question:
+def _query(names: Iterable[str], clone: int | None) -> LocateQuery:
     good: list[str] = []
     rejected: list[str] = []
     more = 0
@@ -85,14 +85,14 @@ def _question(names: Iterable[str], clone: int | None) -> Question:
             rejected.append(name)
         else:
             more += 1
-    return Question(good, rejected, more, clone)
+    return LocateQuery(good, rejected, more, clone)
 
 
 def choose(snapshot: Snapshot, wanted: int | None, load: Load, rng: random.Random) -> int:
-    """The clone for a client: the one that it ``wanted`` if that has servers, else the one with the fewest clients.
+    """Return the clone for a client: ``wanted`` if that has servers, else the one with the fewest clients.
 
-    A clone of which a server does not say how many clients it has comes after those that do; among equals chance
-    decides. A clone without any server is chosen only when there is no other one.
+    A clone with a server whose load is unknown comes after those without; ties are broken at random. A clone
+    without servers is chosen only when there is no other one.
     """
     alive = [number for number, clone in snapshot.clones.items() if clone.owners] or list(snapshot.clones)
     if wanted in alive:
@@ -106,7 +106,7 @@ def choose(snapshot: Snapshot, wanted: int | None, load: Load, rng: random.Rando
 
 
 def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> list[str]:
-    """The public URLs of a clone's servers, the one with the fewest clients first; those that say nothing are last."""
+    """Return the public URLs of a clone's servers, by their clients; those whose load is unknown come last."""
 
     def weight(url: str) -> tuple[bool, int, float]:
         clients = load(url)
@@ -115,16 +115,16 @@ def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> l
     return sorted((owner.public for owner in snapshot.clones[clone].members.values()), key=weight)
 
 
-def answer(question: Question, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
-    """The answer of ``POST /v1/locate``, with the servers ``urls`` of the clone."""
-    said = {
+def answer(query: LocateQuery, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
+    """Return the answer of ``POST /v1/locate``, with the servers ``urls`` of the clone."""
+    located = {
         "clone": clone,
         "epoch": snapshot.map.head.epoch,
-        "endpoints": {name: _place(snapshot, name.encode(), clone) for name in question.names},
-        "rejected": dict.fromkeys(question.rejected, _BAD_NAME),
+        "endpoints": {name: _place(snapshot, name.encode(), clone) for name in query.names},
+        "rejected": dict.fromkeys(query.rejected, _BAD_NAME),
         "servers": urls,
     }
-    return {**said, "more_rejected": question.more_rejected} if question.more_rejected else said
+    return {**located, "more_rejected": query.more_rejected} if query.more_rejected else located
 
 
 def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
@@ -135,32 +135,32 @@ def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
 
 
 class ClientCounts(Protocol):
-    """How many clients each server has; see :class:`metadata.loads.Loads`."""
+    """Number of clients of each server; see :class:`metadata.server_load.ServerLoads`."""
 
     def of(self, public: str) -> int | None:
-        """Clients of a server; None when it does not say."""
+        """Return the clients of a server; None if that is unknown."""
         ...
 
-    def sent(self, public: str) -> None:
-        """A client was sent to a server."""
+    def redirected(self, public: str) -> None:
+        """Count a client that was sent to a server."""
         ...
 
 
-class Answers:
-    """Makes answers of a directory. ``rng`` decides among equals."""
+class OwnerLookup:
+    """Finds the owners of endpoints in a directory. ``rng`` breaks ties."""
 
     def __init__(self, directory: Directory, clients: ClientCounts, rng: random.Random) -> None:
         self._directory = directory
         self._clients = clients
         self._rng = rng
 
-    def to(self, question: Question) -> dict[str, Any] | None:
-        """The answer; None while there can be none (503)."""
+    def locate(self, query: LocateQuery) -> dict[str, Any] | None:
+        """Return the answer; None while there can be none (503)."""
         snapshot, load = self._directory.snapshot, self._clients.of
         if snapshot is None:
             return None
-        clone = choose(snapshot, question.clone, load, self._rng)
+        clone = choose(snapshot, query.clone, load, self._rng)
         urls = servers(snapshot, clone, load, self._rng)
-        if clone != question.clone and urls:
-            self._clients.sent(urls[0])
-        return answer(question, snapshot, clone, urls)
+        if clone != query.clone and urls:
+            self._clients.redirected(urls[0])
+        return answer(query, snapshot, clone, urls)

@@ -19,18 +19,18 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
 from diem.process.rate_limit import AddressRateLimiter, RateLimit
+from metadata.api import LocateApi
 from metadata.assignments import Assignments
 from metadata.directory import Directory
-from metadata.loads import Loads
-from metadata.locate import Answers
-from metadata.partitions import Partitions
+from metadata.locate import OwnerLookup
 from metadata.plans.api import PREFIX, plans_app
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan_service import PlanService
 from metadata.plans.plan_store import PlanStore
-from metadata.public import Public
-from metadata.report import MetadataReport
+from metadata.server_load import ServerLoads
 from metadata.settings import Settings
+from metadata.snapshot_feed import SnapshotFeed
+from metadata.status import MetadataStatus
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -47,23 +47,23 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
-    driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unowned)
+    driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unassigned)
     plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir)), key), PREFIX)
 
     def map_changed() -> None:
         # While a map is being read, it may be one of long ago.
         if map_reader.caught_up:
-            directory.take_map(map_reader.map)
+            directory.update_map(map_reader.map)
             driver.changed()
 
     map_reader.on_changed = map_changed
     assignments = Assignments(options, directory, clock)
-    loads = Loads(directory, key, settings.allowed)
-    answers = Answers(directory, loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
-    public = _public(settings, answers)
-    partitions = Partitions(directory)
+    server_loads = ServerLoads(directory, key, settings.allowed)
+    owners = OwnerLookup(directory, server_loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
+    public = _public(settings, owners)
+    partitions = SnapshotFeed(directory)
     directory.on_changed.append(partitions.changed)
-    report = MetadataReport(
+    report = MetadataStatus(
         life,
         clock,
         directory=directory,
@@ -90,7 +90,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await internal.start()
         structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
         async with asyncio.TaskGroup() as tasks:
-            work = (map_reader.run(), driver.run(), assignments.run(), loads.run(), partitions.run())
+            work = (map_reader.run(), driver.run(), assignments.run(), server_loads.run(), partitions.run())
             running = [tasks.create_task(each) for each in work]
             tasks.create_task(_stop_feed(life, partitions))
             await server.run_until(life.stopping, listener)
@@ -103,12 +103,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         forget()
 
 
-async def _stop_feed(life: Lifecycle, partitions: Partitions) -> None:
+async def _stop_feed(life: Lifecycle, partitions: SnapshotFeed) -> None:
     await life.stopping.wait()
     partitions.stop()
 
 
-def _public(settings: Settings, answers: Answers) -> Public:
+def _public(settings: Settings, owners: OwnerLookup) -> LocateApi:
     plan = AddressRateLimiter(
         RateLimit(settings.rate, settings.burst), RateLimit(settings.rate_loopback, settings.burst_loopback)
     )
@@ -118,10 +118,10 @@ def _public(settings: Settings, answers: Answers) -> Public:
         page_port=settings.page_port,
         loopback_bind=is_loopback(settings.host),
     )
-    return Public(answers, allows_origin, plan, most=settings.subscriptions)
+    return LocateApi(owners, allows_origin, plan, most=settings.subscriptions)
 
 
-def _server(settings: Settings, public: Public) -> HttpServer:
+def _server(settings: Settings, public: LocateApi) -> HttpServer:
     return make_server(
         public,
         limits=ConnectionLimits(

@@ -36,7 +36,7 @@ class MigrationDriver:
         reader: follows it.
         clock: counts how long a phase has lasted.
         hold: seconds that MOVE lasts.
-        unowned: which targets nobody owns yet, in words; None when somebody owns each.
+        unassigned: which targets nobody owns yet, in words; None when somebody owns each.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class MigrationDriver:
         reader: MapReader,
         clock: Clock,
         hold: float,
-        unowned: Callable[[PartitionMap], str | None] = lambda _map: None,
+        unassigned: Callable[[PartitionMap], str | None] = lambda _map: None,
     ) -> None:
         self._options = options
         self._reader = reader
-        self._unowned = unowned
+        self._unassigned = unassigned
         self._clock = clock
         self.hold = hold
         """Seconds that MOVE lasts."""
@@ -106,7 +106,7 @@ class MigrationDriver:
         step = None if map_ is None else self._next_step(map_)
         if map_ is None or step is None:
             return
-        if step.head.phase is Phase.MOVE and self._unowned(map_):
+        if step.head.phase is Phase.MOVE and self._unassigned(map_):
             # Partitions that were just made: clients would be sent to nobody.
             return
         if await self.write(map_.head, step):
@@ -168,5 +168,5 @@ class MigrationDriver:
             left = max(0.0, self.hold - (self._clock.monotonic() - self._since))
             return f"clients to go over: {left:.0f} s"
         if self.map.head.phase is Phase.PREPARE and self.acknowledged >= self.map.head.epoch:
-            return self._unowned(self.map)
+            return self._unassigned(self.map)
         return "the Data Service's publisher to acknowledge that the log has it"

@@ -54,13 +54,13 @@ class Plan:
 
 
 def encode(plan: Plan) -> bytes:
-    """The JSON of a plan, readable by people."""
-    said = {each.name: getattr(plan, each.name) for each in fields(plan)}
-    return orjson.dumps({"format": FORMAT, "id": plan.id, **said}, option=orjson.OPT_INDENT_2)
+    """Return a plan as JSON, readable by people."""
+    content = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    return orjson.dumps({"format": FORMAT, "id": plan.id, **content}, option=orjson.OPT_INDENT_2)
 
 
 def decode(data: bytes) -> Plan:
-    """The plan in ``data``.
+    """Return the plan in ``data``.
 
     Raises:
         BadPlan: it is none, with what is wrong first.

@@ -56,11 +56,11 @@ class PlanNotFound(DiemError):
 
 
 class PlanConflict(DiemError):
-    """It cannot be done now; what was found is said."""
+    """It cannot be done now; the text has the reason."""
 
 
 class PlanService:
-    """What the REST interface does. Every answer is a status, as JSON values."""
+    """Operations of the REST interface. Every answer is a status, as JSON values."""
 
     def __init__(self, options: KafkaOptions, driver: MigrationDriver, store: PlanStore) -> None:
         self._options = options
@@ -136,15 +136,15 @@ class PlanService:
         # What was written just now has perhaps not been read yet.
         return {**await self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
-    # What it says
+    # Status
 
     async def all(self) -> list[dict[str, Any]]:
-        """The status of every plan, the latest last; one whose file cannot be read is as good as none."""
+        """Return the status of every plan, the latest last; those whose file cannot be read are left out."""
         summaries = await asyncio.to_thread(self._store.summaries)
         return [self._status(name, summary) for name, summary in summaries.items()]
 
     async def status(self, name: str) -> dict[str, Any]:
-        """How far a plan is.
+        """Return how far a plan is.
 
         Raises:
             PlanNotFound: there is no such plan here.
@@ -180,14 +180,14 @@ class PlanService:
         return None if began is None else iso(began)
 
     async def report(self, name: str) -> Mapping[str, Any]:
-        """What a plan promised.
+        """Return the report of a plan: what it promised.
 
         Raises:
             PlanNotFound: there is no such plan here.
         """
         return (await self._plan(name)).report
 
-    # What must hold
+    # Preconditions
 
     @contextlib.asynccontextmanager
     async def _kept_while_it_begins(self, name: str) -> AsyncIterator[None]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot, member_id
 from diem.protocol.partition_map import Entry, Head, PartitionMap
-from metadata.locate import Question
+from metadata.locate import LocateQuery
 
 
 def server(number: int) -> Owner:
@@ -26,8 +26,8 @@ def snapshot(**clones: Clone) -> Snapshot:
     return Snapshot(a_map(), {int(name[1:]): group for name, group in clones.items()})
 
 
-def asking(*names: str, clone: int | None = None) -> Question:
-    return Question(names, (), 0, clone)
+def asking(*names: str, clone: int | None = None) -> LocateQuery:
+    return LocateQuery(names, (), 0, clone)
 
 
 class Said:
@@ -39,6 +39,6 @@ class Said:
     def of(self, public: str) -> int | None:
         return self.clients.get(public)
 
-    def sent(self, public: str) -> None:
+    def redirected(self, public: str) -> None:
         if public in self.clients:
             self.clients[public] += 1

@@ -66,13 +66,13 @@ async def test_the_groups_of_all_clones_are_read_while_a_move_waits_for_their_pa
     cluster: Any = Cluster(z_1=3, z_2=2, z_7=0, z_02=1, x_001=2, pipeline=0)
     await assignments._read_all(cluster)
     assert cluster.described == ["t.z-1"], "nothing moves"
-    directory.take_map(PREPARED)
+    directory.update_map(PREPARED)
     await assignments._read_all(cluster)
     assert cluster.described[1:] == ["t.z-1", "t.z-2", "t.z-7"]
-    assert directory.unowned(PREPARED) == "the servers of clone 2 to take partitions 2"
+    assert directory.unassigned(PREPARED) == "the servers of clone 2 to take partitions 2"
     cluster.groups["z-2"] = 3
     await assignments._read_all(cluster)
-    assert directory.unowned(PREPARED) is None
+    assert directory.unassigned(PREPARED) is None
 
 
 @pytest.mark.parametrize("fault", [GroupLoadInProgressError(), NodeNotReadyError(), OSError("reset")])
@@ -81,10 +81,10 @@ async def test_a_move_waits_while_it_cannot_be_said_which_clones_there_are(
 ) -> None:
     cluster: Any = Cluster(z_1=3)
     cluster.fault = fault
-    directory.take_map(PREPARED)
+    directory.update_map(PREPARED)
     await assignments._read_all(cluster)
-    assert directory.unowned(PREPARED) == "Kafka to say which clones there are"
+    assert directory.unassigned(PREPARED) == "Kafka to say which clones there are"
     assert type(fault).__name__ in str(assignments.failure)
     cluster.fault = None
     await assignments._read_all(cluster)
-    assert (directory.unowned(PREPARED), assignments.failure) == (None, None)
+    assert (directory.unassigned(PREPARED), assignments.failure) == (None, None)

@@ -13,7 +13,7 @@ from diem.protocol.codes import ErrorCode
 from diem.protocol.partition_map import partition_of
 from metadata import locate
 from metadata.directory import Directory
-from metadata.locate import MAX_NAMES, MAX_QUESTION, Answers, InvalidRequest
+from metadata.locate import MAX_NAMES, MAX_REQUEST_BYTES, InvalidRequest, OwnerLookup
 from tests.unit.metadata.made import Said, a_map, asking, clone, server, snapshot
 
 ONE = snapshot(c1=clone(1, 2))
@@ -26,8 +26,8 @@ def load(_public: str) -> int | None:
 
 @given(names)
 def test_every_name_is_answered_by_the_owner_of_its_partition_or_rejected(asked: list[str]) -> None:
-    question = locate.read(orjson.dumps({"endpoints": asked}))
-    answer = locate.answer(question, ONE, 1, [])
+    query = locate.parse(orjson.dumps({"endpoints": asked}))
+    answer = locate.answer(query, ONE, 1, [])
     assert set(answer["endpoints"]) | set(answer["rejected"]) == set(asked)
     for name, place in answer["endpoints"].items():
         assert place == {"owner": server(1 + partition_of(name.encode(), 4) % 2).public}
@@ -48,8 +48,8 @@ def test_an_answer_has_no_internal_url() -> None:
 
 
 def test_a_bad_name_is_rejected_and_the_rest_is_answered() -> None:
-    question = locate.read(b'{"endpoints":["bad","/good","/../x"]}')
-    answer = locate.answer(question, ONE, 1, [])
+    query = locate.parse(b'{"endpoints":["bad","/good","/../x"]}')
+    answer = locate.answer(query, ONE, 1, [])
     assert list(answer["endpoints"]) == ["/good"]
     assert {name: each["code"] for name, each in answer["rejected"].items()} == {"bad": "bad_name", "/../x": "bad_name"}
 
@@ -57,8 +57,8 @@ def test_a_bad_name_is_rejected_and_the_rest_is_answered() -> None:
 def test_as_many_names_as_are_allowed_fit_into_a_question() -> None:
     most = [f"/{number:0{endpoints.MAX_BYTES - 1}d}" for number in range(MAX_NAMES)]
     body = orjson.dumps({"endpoints": most, "clone": 12})
-    assert len(body) <= MAX_QUESTION
-    assert locate.read(body).names == most
+    assert len(body) <= MAX_REQUEST_BYTES
+    assert locate.parse(body).names == most
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_as_many_names_as_are_allowed_fit_into_a_question() -> None:
 )
 def test_each_bad_question_has_one_code(body: bytes, code: ErrorCode) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        locate.read(body)
+        locate.parse(body)
     assert raised.value.code is code
     assert str(raised.value)
 
@@ -92,28 +92,28 @@ def test_each_bad_question_has_one_code(body: bytes, code: ErrorCode) -> None:
 )
 def test_whatever_is_asked_is_a_question_or_a_bad_one(body: Any) -> None:
     try:
-        question = locate.read(orjson.dumps({"endpoints": body}, option=orjson.OPT_NON_STR_KEYS))
+        query = locate.parse(orjson.dumps({"endpoints": body}, option=orjson.OPT_NON_STR_KEYS))
     except (InvalidRequest, TypeError):
         return
-    assert set(question.names) | set(question.rejected) <= set(body)
-    assert question.given == len(set(body))
+    assert set(query.names) | set(query.rejected) <= set(body)
+    assert query.name_count == len(set(body))
 
 
 def test_many_names_that_are_no_endpoints_are_answered_in_short() -> None:
-    """The answer used to be 27 times as long as the question, and to hold 44 times as much."""
+    """The answer used to be 27 times as long as the request, and to hold 44 times as much."""
     data = orjson.dumps({"endpoints": ["/a", *(f"a{number}" for number in range(999))]})
-    question = locate.read(data)
-    answer = locate.answer(question, snapshot(c1=clone(1)), 1, [])
+    query = locate.parse(data)
+    answer = locate.answer(query, snapshot(c1=clone(1)), 1, [])
     assert len(answer["rejected"]) == 100
     assert answer["more_rejected"] == 899
     assert {why["code"] for why in answer["rejected"].values()} == {"bad_name"}
     assert list(answer["endpoints"]) == ["/a"]
     assert len(orjson.dumps(answer)) < len(data)
-    assert question.given == 1000
+    assert query.name_count == 1000
 
 
 def test_a_few_names_that_are_no_endpoints_are_all_told() -> None:
-    answer = locate.answer(locate.read(b'{"endpoints":["a","/..","/b"]}'), snapshot(c1=clone(1)), 1, [])
+    answer = locate.answer(locate.parse(b'{"endpoints":["a","/..","/b"]}'), snapshot(c1=clone(1)), 1, [])
     assert set(answer["rejected"]) == {"a", "/.."}
     assert "more_rejected" not in answer
 
@@ -149,11 +149,11 @@ def test_servers_are_listed_by_their_clients_and_the_silent_ones_last() -> None:
 
 def test_new_clients_are_shared_out_between_two_looks_at_the_servers() -> None:
     directory = Directory([1, 2])
-    directory.take_map(a_map())
-    directory.take_group(1, clone(1), 0, 0.0)
-    directory.take_group(2, clone(2), 0, 0.0)
-    answers = Answers(directory, Said(s1=0, s2=0), random.Random(1))
-    chosen = [(answers.to(asking("/a")) or {})["clone"] for _ in range(100)]
+    directory.update_map(a_map())
+    directory.update_group(1, clone(1), 0, 0.0)
+    directory.update_group(2, clone(2), 0, 0.0)
+    answers = OwnerLookup(directory, Said(s1=0, s2=0), random.Random(1))
+    chosen = [(answers.locate(asking("/a")) or {})["clone"] for _ in range(100)]
     assert chosen.count(1) == 50
 
 
@@ -167,4 +167,4 @@ def test_instances_agree_on_owners_whatever_they_know_of_clients() -> None:
 
 
 def test_there_is_no_answer_before_there_is_a_snapshot() -> None:
-    assert Answers(Directory([1]), Said(), random.Random(1)).to(asking("/a")) is None
+    assert OwnerLookup(Directory([1]), Said(), random.Random(1)).locate(asking("/a")) is None

@@ -11,9 +11,9 @@ import pytest
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import STABLE, Clone, Owner
-from metadata import loads
+from metadata import server_load
 from metadata.directory import Directory
-from metadata.loads import Loads
+from metadata.server_load import ServerLoads
 from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -39,12 +39,12 @@ def directory(**internal: str) -> Directory:
     """One group with servers of these internal URLs."""
     made = Directory([1])
     members = {name: Owner(name, url, f"ws://{name}/ws") for name, url in internal.items()}
-    made.take_group(1, Clone(STABLE, members, {}), 0, 0.0)
+    made.update_group(1, Clone(STABLE, members, {}), 0, 0.0)
     return made
 
 
 @contextlib.asynccontextmanager
-async def running(made: Loads) -> AsyncIterator[None]:
+async def running(made: ServerLoads) -> AsyncIterator[None]:
     task = asyncio.create_task(made.run())
     try:
         yield
@@ -54,7 +54,7 @@ async def running(made: Loads) -> AsyncIterator[None]:
             await task
 
 
-async def until_known(made: Loads, public: str, clients: int | None) -> None:
+async def until_known(made: ServerLoads, public: str, clients: int | None) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while made.of(public) != clients:
             await asyncio.sleep(0.01)
@@ -62,7 +62,7 @@ async def until_known(made: Loads, public: str, clients: int | None) -> None:
 
 async def test_what_servers_say_is_known_by_their_public_url() -> None:
     async with server({"clients": 7}) as (one, _), server({"clients": 0}) as (other, _):
-        made = Loads(directory(a=one, b=other), KEY, HERE)
+        made = ServerLoads(directory(a=one, b=other), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://a/ws", 7)
             await until_known(made, "ws://b/ws", 0)
@@ -71,7 +71,7 @@ async def test_what_servers_say_is_known_by_their_public_url() -> None:
 @pytest.mark.parametrize("status", [{}, {"clients": "7"}, {"clients": None}, {"clients": True}])
 async def test_a_server_that_does_not_say_is_not_known(status: dict[str, Any]) -> None:
     async with server(status) as (silent, asked), server({"clients": 1}) as (other, _):
-        made = Loads(directory(a=silent, b=other), KEY, HERE)
+        made = ServerLoads(directory(a=silent, b=other), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://b/ws", 1)
             assert asked
@@ -81,7 +81,7 @@ async def test_a_server_that_does_not_say_is_not_known(status: dict[str, Any]) -
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:1/ws", "ws://no.such.host.invalid/ws", "nonsense", "ws://[::1/ws"])
 async def test_one_that_cannot_be_reached_does_not_hold_up_the_others(url: str) -> None:
     async with server({"clients": 1}) as (other, _):
-        made = Loads(directory(a=url, b=other), KEY, HERE)
+        made = ServerLoads(directory(a=url, b=other), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://b/ws", 1)
             assert made.of("ws://a/ws") is None
@@ -99,7 +99,7 @@ async def test_one_that_says_what_no_parser_can_take_does_not_end_the_others() -
     hostile = await asyncio.start_server(say, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{hostile.sockets[0].getsockname()[1]}/ws"
     async with hostile, server({"clients": 1}) as (other, _):
-        made = Loads(directory(a=url, b=other), KEY, HERE)
+        made = ServerLoads(directory(a=url, b=other), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://b/ws", 1)
             assert made.of("ws://a/ws") is None
@@ -107,7 +107,7 @@ async def test_one_that_says_what_no_parser_can_take_does_not_end_the_others() -
 
 async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
     async with server({"clients": 1}) as (url, asked):
-        made = Loads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])
+        made = ServerLoads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])
         async with running(made):
             async with asyncio.timeout(PATIENCE_S):
                 while not made._refused:
@@ -118,23 +118,23 @@ async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
 
 async def test_a_client_that_was_sent_counts_until_the_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server({"clients": 1}) as (url, _):
-        made = Loads(directory(a=url), KEY, HERE)
+        made = ServerLoads(directory(a=url), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://a/ws", 1)
-            made.sent("ws://a/ws")
-            made.sent("ws://nobody/ws")
+            made.redirected("ws://a/ws")
+            made.redirected("ws://nobody/ws")
             assert (made.of("ws://a/ws"), made.of("ws://nobody/ws")) == (2, None)
-        monkeypatch.setattr(loads, "EVERY_S", 0.01)
+        monkeypatch.setattr(server_load, "POLL_INTERVAL_S", 0.01)
         async with running(made):
             await until_known(made, "ws://a/ws", 1)
 
 
 async def test_a_server_that_left_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "EVERY_S", 0.01)
+    monkeypatch.setattr(server_load, "POLL_INTERVAL_S", 0.01)
     async with server({"clients": 1}) as (url, _):
         members = directory(a=url)
-        made = Loads(members, KEY, HERE)
+        made = ServerLoads(members, KEY, HERE)
         async with running(made):
             await until_known(made, "ws://a/ws", 1)
-            members.take_group(1, Clone(STABLE, {}, {}), 0, 0.0)
+            members.update_group(1, Clone(STABLE, {}, {}), 0, 0.0)
             await until_known(made, "ws://a/ws", None)

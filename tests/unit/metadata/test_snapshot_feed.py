@@ -14,9 +14,9 @@ from websockets.typing import Subprotocol
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot, decode
-from metadata import partitions
+from metadata import snapshot_feed
 from metadata.directory import Directory
-from metadata.partitions import SUBPROTOCOL, Partitions
+from metadata.snapshot_feed import SUBPROTOCOL, SnapshotFeed
 from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.made import a_map, clone, snapshot
 
@@ -26,7 +26,7 @@ KEY = SharedKey("0123456789abcdef0123456789abcdef")
 class Served:
     def __init__(self) -> None:
         self.directory = Directory([1])
-        self.end = Partitions(self.directory)
+        self.end = SnapshotFeed(self.directory)
         self.directory.on_changed.append(self.end.changed)
         self.listener = InternalListener(
             "127.0.0.1",
@@ -39,8 +39,8 @@ class Served:
         )
 
     def fill(self) -> None:
-        self.directory.take_map(a_map())
-        self.directory.take_group(1, clone(1), 0, 0.0)
+        self.directory.update_map(a_map())
+        self.directory.update_group(1, clone(1), 0, 0.0)
 
     async def get(self, key: SharedKey | None = KEY) -> httpx.Response:
         headers = {"Authorization": key.header} if key else {}
@@ -73,7 +73,7 @@ async def test_the_snapshot_is_told_at_once_and_on_every_change(served: Served) 
     served.fill()
     async with served.watch() as socket:
         assert await heard(socket) == snapshot(c1=clone(1))
-        served.directory.take_group(1, clone(1, 2), 0, 0.0)
+        served.directory.update_group(1, clone(1, 2), 0, 0.0)
         assert await heard(socket) == snapshot(c1=clone(1, 2))
         assert decode((await served.get()).content) == snapshot(c1=clone(1, 2))
 
@@ -97,7 +97,7 @@ async def test_it_needs_the_shared_key(served: Served) -> None:
 
 async def test_links_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served.fill()
-    monkeypatch.setattr(partitions, "MAX_WATCHES", 1)
+    monkeypatch.setattr(snapshot_feed, "MAX_WATCHES", 1)
     async with served.watch():
         with pytest.raises(InvalidStatus) as refused:
             await served.watch()
@@ -122,12 +122,12 @@ async def test_a_proxy_that_was_slow_gets_the_latest_only(served: Served) -> Non
         socket.transport.pause_reading()
         epoch = 0
         async with asyncio.timeout(PATIENCE_S):
-            while not any(link.paused for link in served.end._behind):
+            while not any(link.paused for link in served.end._links):
                 epoch += 1
-                served.directory.take_map(a_map(epoch=epoch, entries=names))
+                served.directory.update_map(a_map(epoch=epoch, entries=names))
                 await asyncio.sleep(0.01)
         for later in (1, 2):
-            served.directory.take_map(a_map(epoch=epoch + later, entries=names))
+            served.directory.update_map(a_map(epoch=epoch + later, entries=names))
         socket.transport.resume_reading()
         told: list[int] = []
         while not told or told[-1] < epoch + 2:

@@ -1,4 +1,4 @@
-"""Readiness, liveness, status and metrics of the metadata service."""
+"""Readiness, liveness, status and metrics of the metadata service; beside ``main``, which only wires."""
 
 import os
 import time
@@ -10,18 +10,18 @@ from diem.kafka.map_reader import MapReader
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.process.lifecycle import Lifecycle
+from metadata.api import LocateApi
 from metadata.assignments import Assignments
 from metadata.directory import Directory
-from metadata.partitions import Partitions
 from metadata.plans.migration_driver import MigrationDriver
-from metadata.public import Public
+from metadata.snapshot_feed import SnapshotFeed
 
-SILENT_AFTER: Final = 10.0
-"""Seconds without an answer of Kafka after which the service says that it is not live; it answers all the same."""
+STALE_AFTER_S: Final = 10.0
+"""Without an answer of Kafka for so long, the service reports that it is not live; it answers all the same."""
 
 
-class MetadataReport:
-    """What this process says of itself."""
+class MetadataStatus:
+    """Readiness, status and metrics of this process."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class MetadataReport:
         map_reader: MapReader,
         driver: MigrationDriver,
         assignments: Assignments,
-        public: Public,
-        partitions: Partitions,
+        public: LocateApi,
+        partitions: SnapshotFeed,
     ) -> None:
         self._life = life
         self._clock = clock
@@ -46,19 +46,19 @@ class MetadataReport:
         self._started = time.monotonic()
 
     def why_not_ready(self) -> str | None:
-        """Why no request should come here; None when they may. That Kafka is away is no reason."""
+        """Return why the process is not ready; None if it is. An outage of Kafka is no reason."""
         return "draining" if self._life.stopping.is_set() else self._directory.why_not_ready()
 
     @property
     def live(self) -> bool:
-        """Whether what is answered is what Kafka says now."""
-        silence = self._directory.silence(self._clock.monotonic())
-        return silence is not None and silence < SILENT_AFTER
+        """True if answers are as recent as Kafka."""
+        staleness = self._directory.staleness(self._clock.monotonic())
+        return staleness is not None and staleness < STALE_AFTER_S
 
     def status(self) -> dict[str, Any]:
-        """The process's status."""
+        """Return the status of the process."""
         directory = self._directory
-        silence = directory.silence(self._clock.monotonic())
+        staleness = directory.staleness(self._clock.monotonic())
         head = directory.map.head if directory.map else None
         return {
             "process": "metadata",
@@ -78,29 +78,29 @@ class MetadataReport:
                     "state": group.clone.state,
                     "members": sorted(group.clone.members),
                     "owned": len(group.clone.owners),
-                    "foreign": group.foreign,
+                    "foreign": group.unknown_members,
                 }
                 for number, group in directory.groups.items()
             },
             "proxies": len(self._partitions),
-            "kafka_silence_seconds": None if silence is None else round(silence, 1),
+            "kafka_silence_seconds": None if staleness is None else round(staleness, 1),
             "uptime_seconds": round(time.monotonic() - self._started, 1),
         }
 
     def samples(self) -> Iterable[metrics.Sample]:
-        """The process's metrics."""
+        """Return the metrics of the process."""
         directory = self._directory
-        silence = directory.silence(self._clock.monotonic())
+        staleness = directory.staleness(self._clock.monotonic())
         if directory.map is not None:
             yield metrics.MAP_EPOCH.sample(directory.map.head.epoch)
             yield metrics.MAP_MOVING.sample(self._driver.moving)
-        if silence is not None:
-            yield metrics.GROUPS_SILENCE.sample(silence)
+        if staleness is not None:
+            yield metrics.GROUPS_SILENCE.sample(staleness)
         yield metrics.GROUPS_FAILURES.sample(self._assignments.failures)
         for number, group in directory.groups.items():
             yield metrics.CLONE_MEMBERS.sample(len(group.clone.members), str(number))
-            yield metrics.CLONE_FOREIGN.sample(group.foreign, str(number))
+            yield metrics.CLONE_FOREIGN.sample(group.unknown_members, str(number))
             yield metrics.CLONE_OWNED.sample(len(group.clone.owners), str(number))
-            yield metrics.CLONE_STABLE.sample(group.settled, str(number))
+            yield metrics.CLONE_STABLE.sample(group.is_stable, str(number))
         yield metrics.WATCHERS.sample(len(self._partitions), "internal")
         yield from self._public.samples()

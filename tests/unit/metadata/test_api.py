@@ -10,28 +10,32 @@ import pytest
 
 from diem.process.listeners import origin_allowed
 from diem.process.rate_limit import AddressRateLimiter, RateLimit
+from metadata.api import LocateApi
 from metadata.directory import Directory
-from metadata.locate import MAX_QUESTION, Answers
-from metadata.public import Public
+from metadata.locate import MAX_REQUEST_BYTES, OwnerLookup
 from tests.unit.metadata.made import Said, a_map, clone, server
 
 PAGE = "http://localhost:8080"
 SITE = "https://site.test"
 
 
-def public(*, ready: bool = True, rate: RateLimit | None = None, loopback_bind: bool = True) -> Public:
+def public(*, ready: bool = True, rate: RateLimit | None = None, loopback_bind: bool = True) -> LocateApi:
     plan = rate or RateLimit(1000, 1000)
     directory = Directory([1])
     if ready:
-        directory.take_map(a_map())
-        directory.take_group(1, clone(1), 0, 0.0)
-    answers = Answers(directory, Said(), random.Random(1))
+        directory.update_map(a_map())
+        directory.update_group(1, clone(1), 0, 0.0)
+    answers = OwnerLookup(directory, Said(), random.Random(1))
     allows_origin = partial(origin_allowed, allowed=frozenset({SITE}), page_port=8080, loopback_bind=loopback_bind)
-    return Public(answers, allows_origin, AddressRateLimiter(plan, plan), most=1000)
+    return LocateApi(answers, allows_origin, AddressRateLimiter(plan, plan), most=1000)
 
 
 async def ask(
-    app: Public, content: bytes = b'{"endpoints":["/a"]}', method: str = "POST", path: str = "/v1/locate", **more: Any
+    app: LocateApi,
+    content: bytes = b'{"endpoints":["/a"]}',
+    method: str = "POST",
+    path: str = "/v1/locate",
+    **more: Any,
 ) -> httpx.Response:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(more.pop("client", "127.0.0.1"), 5000))
     headers = {"Content-Type": "application/json"} | more.pop("headers", {})
@@ -68,7 +72,7 @@ async def test_a_question_is_answered() -> None:
         (b"[]", (400, "bad_message")),
         (b'{"endpoints":[],"clone":"x"}', (400, "bad_message")),
         (orjson.dumps({"endpoints": [f"/{number}" for number in range(1001)]}), (413, "too_many")),
-        (b" " * (MAX_QUESTION + 1), (413, "too_many")),
+        (b" " * (MAX_REQUEST_BYTES + 1), (413, "too_many")),
     ],
 )
 async def test_a_bad_question_has_one_clear_answer(content: bytes, expected: tuple[int, str]) -> None:

@@ -1,4 +1,7 @@
-"""Asks every server how many clients it has, so that new ones can be sent where there is most room."""
+"""Polls every server for its number of clients, so that new ones are sent to the least loaded.
+
+Beside ``main``, its only importer, because it is the one part that dials servers.
+"""
 
 import asyncio
 import socket
@@ -15,15 +18,15 @@ from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
 
-EVERY_S: Final = 5.0
-WITHIN_S: Final = 2.0
-AT_ONCE: Final = 20
-"""Servers asked at a time."""
+POLL_INTERVAL_S: Final = 5.0
+POLL_TIMEOUT_S: Final = 2.0
+CONCURRENT_POLLS: Final = 20
+"""Servers polled at a time."""
 
 Network = IPv4Network | IPv6Network
 
 
-class Loads:
+class ServerLoads:
     """Clients of each server by its public URL. :meth:`run` does the work.
 
     Whoever may join a group in Kafka may name any address there; the shared key is shown to those ``allowed`` only.
@@ -37,38 +40,38 @@ class Loads:
         self._refused: set[str] = set()
 
     def of(self, public: str) -> int | None:
-        """Clients of the server with this public URL, as it last said; None when it does not say."""
+        """Return the clients of a server by its public URL, as of the last poll; None if that is unknown."""
         return self._clients.get(public)
 
-    def sent(self, public: str) -> None:
-        """A client was sent there: until the server is asked again, it counts as connected."""
+    def redirected(self, public: str) -> None:
+        """Count a client that was sent to a server: it is taken as connected until the next poll."""
         if public in self._clients:
             self._clients[public] += 1
 
     async def run(self) -> None:
-        """Ask until cancelled."""
-        async with httpx.AsyncClient(timeout=WITHIN_S, trust_env=False) as http:
+        """Poll until cancelled."""
+        async with httpx.AsyncClient(timeout=POLL_TIMEOUT_S, trust_env=False) as http:
             while True:
-                await self._ask_all(http)
-                await asyncio.sleep(EVERY_S)
+                await self._poll_all(http)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _ask_all(self, http: httpx.AsyncClient) -> None:
-        few = asyncio.Semaphore(AT_ONCE)
+    async def _poll_all(self, http: httpx.AsyncClient) -> None:
+        few = asyncio.Semaphore(CONCURRENT_POLLS)
 
-        async def ask(server: Owner) -> tuple[str, int | None]:
+        async def poll(server: Owner) -> tuple[str, int | None]:
             async with few:
-                return server.public, await self._ask(http, server)
+                return server.public, await self._poll(http, server)
 
-        answers = await asyncio.gather(*(ask(server) for server in self._servers()))
+        answers = await asyncio.gather(*(poll(server) for server in self._servers()))
         self._clients = {public: clients for public, clients in answers if clients is not None}
 
     def _servers(self) -> Iterable[Owner]:
         groups = self._directory.groups.values()
         return {server for group in groups for server in group.clone.members.values()}
 
-    async def _ask(self, http: httpx.AsyncClient, server: Owner) -> int | None:
+    async def _poll(self, http: httpx.AsyncClient, server: Owner) -> int | None:
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(POLL_TIMEOUT_S):
                 address = await self._address(server.internal)
                 if address is None:
                     return None
@@ -79,7 +82,7 @@ class Loads:
         return clients if type(clients) is int else None
 
     async def _address(self, url: str) -> str | None:
-        """Address and port behind an internal URL, if they are allowed. What was looked at is what is dialled."""
+        """Return address and port of an internal URL; None if not allowed. The checked address is the one dialled."""
         parts = urlsplit(url)
         found = await asyncio.get_running_loop().getaddrinfo(
             parts.hostname, parts.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
@@ -87,7 +90,7 @@ class Loads:
         address = ip_address(found[0][4][0])
         if any(address in network for network in self._allowed):
             return f"{address}:{parts.port or 80}" if address.version == 4 else f"[{address}]:{parts.port or 80}"
-        if url not in self._refused and len(self._refused) < AT_ONCE:
+        if url not in self._refused and len(self._refused) < CONCURRENT_POLLS:
             self._refused.add(url)
             structlog.get_logger("metadata").warning("not asked for its load: its address is not allowed", url=url)
         return None

@@ -29,12 +29,12 @@ from diem.process.listeners import is_loopback
 from diem.process.rate_limit import AddressRateLimiter
 from diem.protocol.codes import ErrorCode
 from metadata import locate
-from metadata.locate import Answers, InvalidRequest
+from metadata.locate import InvalidRequest, OwnerLookup
 
 PATH: Final = "/v1/locate"
 
 
-class Public(RestMiddleware):
+class LocateApi(RestMiddleware):
     """The ASGI application of the public listener.
 
     Pages of foreign origins are refused, as a WebSocket server refuses them, and so are requests without an origin from
@@ -42,7 +42,7 @@ class Public(RestMiddleware):
     """
 
     def __init__(
-        self, answers: Answers, allows_origin: Callable[[str], bool], plan: AddressRateLimiter, *, most: int
+        self, owners: OwnerLookup, allows_origin: Callable[[str], bool], plan: AddressRateLimiter, *, most: int
     ) -> None:
         app = Starlette(
             routes=[Route(PATH, self._locate, methods=["POST"])],
@@ -55,7 +55,7 @@ class Public(RestMiddleware):
         )
         app.router.redirect_slashes = False
         super().__init__(app)
-        self._answers = answers
+        self._owners = owners
         self._allows_origin = allows_origin
         self._plan = plan
         self._most = most
@@ -87,11 +87,11 @@ class Public(RestMiddleware):
     async def _locate(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return problem(415, "unsupported", "a question is application/json")
-        question = locate.read(await read_body(request, locate.MAX_QUESTION, _too_large), self._most)
+        query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES, _too_large), self._most)
         if request.client is not None:
-            charged = question.given // NAMES_A_MESSAGE
+            charged = query.name_count // NAMES_A_MESSAGE
             self._plan.charge(request.client.host, asyncio.get_running_loop().time(), charged)
-        answer = self._answers.to(question)
+        answer = self._owners.locate(query)
         if answer is None:
             detail = "the map and the assignment have not been read yet"
             return problem(503, "not_ready", detail, headers={"Retry-After": "1"})
@@ -99,7 +99,7 @@ class Public(RestMiddleware):
 
 
 def _too_large(_announced: int | None) -> InvalidRequest:
-    return InvalidRequest(ErrorCode.TOO_MANY, f"a question has at most {locate.MAX_QUESTION} bytes")
+    return InvalidRequest(ErrorCode.TOO_MANY, f"a question has at most {locate.MAX_REQUEST_BYTES} bytes")
 
 
 def _preflight() -> Response:

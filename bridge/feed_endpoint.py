@@ -10,7 +10,7 @@ import structlog
 from bridge.session import BridgeLink, BridgeState, FeedSession
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -52,7 +52,7 @@ class FeedEndpoint:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await self._stopping.wait()
-                self._monitor.look()
+                self._monitor.tick()
 
     def on_source_change(self) -> None:
         """Handle a topic that was replaced or deleted, or that has more partitions."""

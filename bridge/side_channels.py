@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from bridge.group_member import Membership
+from diem.errors import ConfigurationError
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader, MapRecord
-from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints, feed
 from diem.protocol.assignment import STABLE, Clone
 from diem.protocol.partition_map import HEAD_KEY, START_KEY

@@ -7,12 +7,12 @@ from typing import Final
 
 import structlog
 
+from diem.errors import ConfigurationError
 from diem.kafka.client import connected
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Cluster, describe
 from diem.process.backoff import full_jitter
-from diem.process.faults import ConfigurationError
 
 POLL_S: Final = 10.0
 MIN_POLL_S: Final = 1.0

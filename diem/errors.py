@@ -1,5 +1,7 @@
-"""The root of every error that DIEM raises on purpose."""
+"""Roots of the errors that DIEM raises on purpose: ``DiemError``, and ``ConfigurationError`` for operators."""
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import ClassVar
 
@@ -24,3 +26,13 @@ class DiemError(Exception):
     def __str__(self) -> str:
         """Return one line for a person, or one for each fault."""
         return self.template.format_map(vars(self)) if self.template else super().__str__()
+
+
+class ConfigurationError(DiemError):
+    """The process cannot start as it is configured: repeating the attempt is pointless (exit code 2)."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``: did you mean a or b?`` with the known words that are most like another one; nothing without any."""
+    near = difflib.get_close_matches(word, sorted(known), n=2)
+    return f": did you mean {' or '.join(near)}?" if near else ""

@@ -24,9 +24,8 @@ from diem.links.rest import (
     problem_of,
     read_body,
 )
-from diem.process.limits import NAMES_A_MESSAGE
+from diem.process.limits import NAMES_PER_MESSAGE, AddressRateLimiter
 from diem.process.listeners import is_loopback
-from diem.process.rate_limit import AddressRateLimiter
 from diem.protocol.codes import ErrorCode
 from metadata import locate
 from metadata.locate import InvalidRequest, OwnerLookup
@@ -89,7 +88,7 @@ class LocateApi(RestMiddleware):
             return problem(415, "unsupported", "a question is application/json")
         query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES, _too_large), self._most)
         if request.client is not None:
-            charged = query.name_count // NAMES_A_MESSAGE
+            charged = query.name_count // NAMES_PER_MESSAGE
             self._plan.charge(request.client.host, asyncio.get_running_loop().time(), charged)
         answer = self._owners.locate(query)
         if answer is None:

@@ -6,13 +6,12 @@ from typing import Final
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.kafka.assignment import GroupDescription, list_clones, read_group
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from metadata.directory import Directory
 
 POLL_INTERVAL_S: Final = 1.0

@@ -9,16 +9,15 @@ import structlog
 
 from diem.kafka.client import quieten
 from diem.kafka.map_reader import MapReader
-from diem.links.asgi_fallback import AsgiFallback
 from diem.links.connection_limits import ConnectionLimits, address_bound
-from diem.links.http import HttpServer, make_server
+from diem.links.http_server import AsgiFallback, HttpServer, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
+from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
-from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.api import LocateApi
 from metadata.assignments import Assignments
 from metadata.directory import Directory

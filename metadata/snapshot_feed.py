@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from diem.links.acceptor import Reply
 from diem.links.internal import InternalConnection
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
+from diem.links.listener import Reply
 from diem.protocol.assignment import encode
 from diem.protocol.codes import Close
 from metadata.directory import Directory

@@ -7,16 +7,14 @@ import time
 
 from diem import __version__
 from diem.fanout.fanout import Fanout
-from diem.links.acceptor import Listener
-from diem.links.edge import Edge, EdgeRules
-from diem.links.gate import Gate, gate_rules
+from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
 from diem.links.internal import InternalListener
+from diem.links.listener import Listener
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import bind, check_bind
-from diem.process.open_files import allow_connections
+from diem.process.listeners import allow_connections, bind, check_bind
 from diem.traffic.recording import recording
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
@@ -47,7 +45,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             fanout.stats, router, dialer, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
         )
     pool = UpstreamPool(dialer, service)
-    edge = Edge(fanout, Gate(gate_rules(settings)), _edge_rules(settings), service)
+    edge = Edge(fanout, Admission(admission_rules(settings)), _edge_rules(settings), service)
     proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
     snapshots = SnapshotClient(settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets)
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from diem.fanout.session import DeliveryStats, Session
+from diem.links.edge import Service
 from diem.links.edge_connection import EdgeConnection
-from diem.links.timer_wheel import TimerWheel
+from diem.links.keepalive import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.codes import ErrorCode
@@ -30,7 +31,7 @@ UNUSED_LINK_S: Final = 10.0
 """For which a link without subscriptions is kept: the client may come back to that server."""
 
 
-class PassthroughProxy:
+class PassthroughProxy(Service):
     """The service of the proxy's clients, and the listener of the pool's links, which only show who is alive.
 
     Args:
@@ -56,16 +57,13 @@ class PassthroughProxy:
         self.clients: dict[EdgeConnection, PassthroughClient] = {}
         self.load: Counter[str] = Counter()
         """Server -> links of clients."""
-        self.wheel: TimerWheel[UpstreamLink] = TimerWheel(_turn)
+        self.wheel: TimerWheel[UpstreamLink] = TimerWheel()
         self._dialer = dialer
         self._upstreams = upstreams
         self._limit = limit
         self._slots: dict[UpstreamLink, int] = {}
 
     # Service
-
-    def joined(self, client: EdgeConnection) -> None:
-        """Do nothing: links come with the first subscription."""
 
     def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
         """Pass the request on to the servers concerned."""
@@ -175,18 +173,6 @@ class PassthroughProxy:
     def links(self) -> int:
         """Links of clients, open or dialled."""
         return len(self._slots)
-
-
-def _turn(link: UpstreamLink, *, due: bool) -> None:
-    """Ping the server every 25 s, unless the link is not read from: then no pong can arrive."""
-    upstream = link.upstream
-    if upstream is None or not upstream.transport.is_reading():
-        return
-    if due:
-        upstream.alive = False
-        upstream.ping()
-    elif not upstream.alive:
-        link.drop()
 
 
 class PassthroughClient:

@@ -5,10 +5,9 @@ from typing import Any, Final
 
 import structlog
 
-from diem.links import edge_samples
 from diem.links.edge import Edge
 from diem.links.edge_connection import EdgeConnection
-from diem.links.epochs import Epochs
+from diem.links.epochs import EpochGuard
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.process.metrics import Sample
@@ -34,10 +33,10 @@ class ProxyClientConnection(EdgeConnection):
         super().__init__(edge)
         self._resend_stale_status = service.resend_stale_status
 
-    def turn(self, *, due: bool) -> None:
+    def on_ping_due(self) -> None:
         """Resend which endpoints are stale after the global status every 25 s, which speaks for all."""
-        super().turn(due=due)
-        if due and not self.session.blocked:
+        super().on_ping_due()
+        if not self.session.blocked:
             self._resend_stale_status(self)
 
 
@@ -58,10 +57,10 @@ class Proxy:
         self.pool = pool
         self._router = router
         self._clock = clock
-        self._epochs = Epochs()
+        self._epochs = EpochGuard()
         self._unreachable_since: float | None = None
         self._log = structlog.get_logger("proxy")
-        edge.say_status(live=False, since=iso(clock.wall_ms()))
+        edge.publish_status(live=False, since=iso(clock.wall_ms()))
 
     def apply_snapshot(self, snapshot: Snapshot) -> bool:
         """Route by a new snapshot; the first one makes the proxy ready. Return False for one that is too old."""
@@ -78,7 +77,7 @@ class Proxy:
         self.service.rerouted()
         if first:
             self.edge.ready = True
-            self.edge.say_status(live=True, since=iso(self._clock.wall_ms()))
+            self.edge.publish_status(live=True, since=iso(self._clock.wall_ms()))
             self._log.info("ready", epoch=head.epoch, servers=sorted(self._router.members))
         return True
 
@@ -143,7 +142,7 @@ class Proxy:
 
 def samples(proxy: Proxy) -> Iterable[Sample]:
     """Yield all samples of one scrape."""
-    yield from edge_samples.samples(proxy.edge)
+    yield from proxy.edge.samples()
     yield metrics.SUBSCRIPTIONS.sample(proxy.subscriptions())
     if isinstance(proxy.service, SharedProxy):
         relay, fanout = proxy.service.relay, proxy.edge.fanout

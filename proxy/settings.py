@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
-from diem.process.link_url import LinkUrl
+from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
 _WITH_PORTS = re.compile(r"(?:\[([^]]+)\]|([^:]+))(?::(\d{1,5})(?:-(\d{1,5}))?)?")

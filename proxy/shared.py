@@ -10,6 +10,7 @@ from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import Subscribed
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
+from diem.links.edge import Service
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
@@ -112,7 +113,7 @@ class Relay:
             self._fanout.publish_frames(fresh)
 
 
-class SharedProxy:
+class SharedProxy(Service):
     """The service of the proxy's clients, and the listener of its links to servers.
 
     An endpoint is subscribed, and its latest frame retained, while a client is subscribed to it or waits for it. A
@@ -177,9 +178,6 @@ class SharedProxy:
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
-
-    def blocked(self, client: EdgeConnection) -> None:
-        """Do nothing: the session conflates."""
 
     def unblocked(self, client: EdgeConnection) -> None:
         """Resend what is stale after the global status that the client was just sent."""

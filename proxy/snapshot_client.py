@@ -11,7 +11,7 @@ import structlog
 from websockets.exceptions import InvalidHandshake
 
 from diem.links.dialer import ClientConnection, dial
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
@@ -76,14 +76,14 @@ class SnapshotClient:
         self._sockets = sockets
         self._key = key
         self._take = take
-        self._keeper = LinkMonitor("metadata service")
+        self._monitor = LinkMonitor("metadata service")
         self._log = structlog.get_logger("proxy")
         self.connected = False
 
     async def run(self) -> None:
         """Watch until cancelled. Without a service everything goes on with the last snapshot."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keeper.run())
+            tasks.create_task(self._monitor.run())
             tasks.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -107,12 +107,12 @@ class SnapshotClient:
     async def _read(self, link: WatchLink, url: str) -> None:
         self._log.info("metadata service connected", url=url)
         self.connected = True
-        self._keeper.add(link)
+        self._monitor.add(link)
         try:
             await link.lost.wait()
             if link.served:
                 self._log.warning("metadata service lost: routing goes on with the last snapshot", url=url)
         finally:
             self.connected = False
-            self._keeper.discard(link)
+            self._monitor.discard(link)
             link.abort()

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import dial
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
@@ -99,6 +99,17 @@ class UpstreamLink:
         """Dial from now on."""
         self._dialer.links[self] = None
         self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
+
+    def on_ping_due(self) -> None:
+        """Ping the server every 25 s, unless the link is not read from: then no pong can arrive."""
+        if self.upstream is not None and self.upstream.transport.is_reading():
+            self.upstream.alive = False
+            self.upstream.ping()
+
+    def on_pong_deadline(self) -> None:
+        """Drop the link if nothing has arrived since the ping 10 s ago."""
+        if self.upstream is not None and self.upstream.transport.is_reading() and not self.upstream.alive:
+            self.drop()
 
     def stop(self) -> None:
         """Close the link without a report to the listener; a repeat does nothing."""

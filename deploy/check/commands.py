@@ -11,9 +11,9 @@ import typer
 from deploy.cli.options import NoCluster, StateDirOption, attended, found, settings, takes_kafka
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle, log
-from diem.process.faults import ConfigurationError
 
 # What needs Kafka's client is imported where it is used: no other command pays for it.
 

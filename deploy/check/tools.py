@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.check.facts import INTERNAL, Facts
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
-from diem.process.faults import ConfigurationError
 
 CLIENT_FILE: Final = "client.properties"
 """What the printed lines call the file with the security settings of Kafka's tools."""

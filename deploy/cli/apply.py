@@ -27,9 +27,9 @@ from deploy.planning.context import KeyOption, MetadataOption, done, reached
 from deploy.planning.render import telling
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.errors import ConfigurationError
 from diem.process import lifecycle, log
 from diem.process.clock import SystemClock
-from diem.process.faults import ConfigurationError
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -12,8 +12,7 @@ from diem import __version__
 from diem.errors import DiemError
 from diem.process import lifecycle, log
 from diem.process.program import settings_of, start
-from diem.process.reference import Setting, reference
-from diem.process.settings import PROCESSES, ProcessSettings
+from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 
 # Every usage error of the command line parser is a kind of this.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)

@@ -22,11 +22,10 @@ from deploy.clients.data_service import (
 )
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.links.client import BaseClient, Event, PartitionedClient, UpdatesClient
 from diem.process import log
 from diem.process.auth import SharedKey
-from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
 from diem.protocol.update import iso
 

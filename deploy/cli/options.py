@@ -10,9 +10,9 @@ import typer
 from pydantic import ValidationError
 
 from deploy.system.state_dir import StateDir
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
-from diem.process.faults import ConfigurationError
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, variable
 

@@ -11,9 +11,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from deploy.system.state_dir import NotUp, StateDir
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey
-from diem.process.faults import ConfigurationError
 
 TIMEOUT_S: Final = 10.0
 MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}

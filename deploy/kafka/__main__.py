@@ -10,8 +10,7 @@ from pathlib import Path
 
 from deploy.kafka import brokers
 from deploy.kafka.program import KafkaProgram, prepare
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 
 _LOOK_EVERY_S = 0.5
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
 SIZES: Final = (1, 3)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 OLDEST: Final = 17
 """What Kafka 4 needs."""

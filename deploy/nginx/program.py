@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 # Where Debian keeps it is on root's PATH only.
 PLACES: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from metadata.plans.plan import BadPlan, decode
 
 

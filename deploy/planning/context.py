@@ -15,10 +15,9 @@ from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle
 from diem.process.auth import SharedKey
-from diem.process.faults import ConfigurationError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Phase
 from metadata.statistics.window import Window, parse_span, parse_time

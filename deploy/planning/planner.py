@@ -20,8 +20,7 @@ from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, learn
 from deploy.terminal import Terminal
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from deploy.planning.context import PlanRequest
 from deploy.terminal import Terminal
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 from diem.protocol.traffic import BadEvent
 from metadata.jobs.sources import complete_files
 from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window

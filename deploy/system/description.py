@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deploy.topology import Topology
-from diem.process.child import ChildStatus
+from diem.process.supervisor import ChildStatus
 
 
 def describe(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.topology import Mode, Options, Ports, Programs
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 
 Progress = Callable[[int, int], None]
 """Called with how many downloads are done and how many there are."""

@@ -20,8 +20,7 @@ from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, Planned, Topology
 from diem.process.auth import SharedKey
-from diem.process.child import Spec
-from diem.process.supervisor import Supervisor
+from diem.process.supervisor import Spec, Supervisor
 from services.composite.control import PATH, SUBPROTOCOL
 
 RETRY_S: Final = 0.5

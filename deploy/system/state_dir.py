@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
-from diem.process.faults import ConfigurationError
 
 MAX_SOCKET_PATH: Final = 100
 """Bytes; systems allow 104 to 108 with the terminating zero."""

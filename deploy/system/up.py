@@ -19,10 +19,9 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import HOST, Mode, Options, Planned, Readiness, Topology
 from diem.process.auth import SharedKey
-from diem.process.child import ChildEvent, Spec
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
-from diem.process.supervisor import Supervisor
+from diem.process.supervisor import ChildEvent, Spec, Supervisor
 
 READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 
 class Mode(StrEnum):

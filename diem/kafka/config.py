@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from diem.errors import ConfigurationError
 from diem.process.auth import foreign_owner
-from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
 
 

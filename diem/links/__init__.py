@@ -1,6 +1,6 @@
-"""Shells: WebSocket connections over websockets' sans-IO protocols, and the feeds and clients that use them.
+"""WebSocket connections over websockets' sans-IO protocols, the feeds and clients that use them, and REST listeners.
 
-Reading order: ``connection`` (both sides), ``acceptor`` and ``dialer``, ``timer_wheel`` and ``link_monitor``
-(keepalive); for clients ``edge``, ``gate`` and ``edge_connection``; between processes ``internal``, ``feed_server``,
-``feed_reader`` and ``proxy_port``; ``http`` with ``connection_limits`` for REST; ``client`` is the Python client.
+Reading order: ``connection`` (both sides), ``listener`` and ``dialer``, ``keepalive``; for clients ``edge`` and
+``edge_connection``; between processes ``internal``, ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST
+``http_server``, ``connection_limits`` and ``rest`` (middleware); ``client`` is the Python client.
 """

@@ -14,13 +14,13 @@ from websockets.protocol import CONNECTING, OPEN, Protocol
 
 from diem.protocol.codes import Close
 
-CLOSE_TIMEOUT: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0
 """Seconds that the peer has to answer a close frame before the connection is cut."""
-HIGH_WATER: Final = 32 * 1024
+HIGH_WATER_BYTES: Final = 32 * 1024
 """Bytes waiting in the transport above which the connection counts as blocked (docs/reliability.md S15)."""
 # The library logs every frame at debug level; checking for that on each one costs more than the frame.
-QUIET = logging.getLogger("diem.websockets")
-QUIET.setLevel(logging.CRITICAL)
+SILENT_LOGGER = logging.getLogger("diem.websockets")
+SILENT_LOGGER.setLevel(logging.CRITICAL)
 
 
 class Connection(asyncio.Protocol):
@@ -49,6 +49,24 @@ class Connection(asyncio.Protocol):
 
     def on_response(self, response: Response) -> None:
         """The server's answer to the opening handshake has arrived (client side)."""
+
+    def on_frame(self, frame: Frame) -> None:
+        """Handle a data or control frame; this implementation assembles messages and ignores control frames."""
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            if not frame.fin:
+                # The library keeps the sum of the fragments below max_size; in one buffer, empty ones take no room.
+                self._fragments = bytearray(frame.data)
+                self._is_text = opcode is Opcode.TEXT
+            elif opcode is Opcode.TEXT:
+                self.on_text(bytes(frame.data))
+            else:
+                self.on_binary(bytes(frame.data))
+        elif opcode is Opcode.CONT and self._fragments is not None:
+            self._fragments += frame.data
+            if frame.fin:
+                whole, self._fragments = bytes(self._fragments), None
+                (self.on_text if self._is_text else self.on_binary)(whole)
 
     def on_text(self, data: bytes) -> None:
         """A whole text message; its UTF-8 has not been checked yet."""
@@ -115,7 +133,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and set its bounds; asyncio and uvloop have set TCP_NODELAY."""
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Feed the protocol and handle what comes of it."""
@@ -133,7 +151,7 @@ class Connection(asyncio.Protocol):
             return
         for event in events:
             if isinstance(event, Frame):
-                self._on_frame(event)
+                self.on_frame(event)
             elif isinstance(event, Request):
                 self.on_request(event)
             elif isinstance(event, Response):
@@ -146,7 +164,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a loss needs no reason
-        """Tell the subclass, once."""
+        """Report the end to the subclass, once."""
         self.protocol.receive_eof()
         self._note_close()
         self.on_closing()
@@ -167,27 +185,10 @@ class Connection(asyncio.Protocol):
                 self.transport.write_eof()
                 self._abort_later()
 
-    def _on_frame(self, frame: Frame) -> None:
-        opcode = frame.opcode
-        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
-            if not frame.fin:
-                # The library keeps the sum of the fragments below max_size; in one buffer, empty ones take no room.
-                self._fragments = bytearray(frame.data)
-                self._is_text = opcode is Opcode.TEXT
-            elif opcode is Opcode.TEXT:
-                self.on_text(bytes(frame.data))
-            else:
-                self.on_binary(bytes(frame.data))
-        elif opcode is Opcode.CONT and self._fragments is not None:
-            self._fragments += frame.data
-            if frame.fin:
-                whole, self._fragments = bytes(self._fragments), None
-                (self.on_text if self._is_text else self.on_binary)(whole)
-
     def _note_close(self) -> None:
         if self.close_code is None and self.protocol.state is not CONNECTING:
             first = self.protocol.close_rcvd if self.protocol.close_rcvd_then_sent else self.protocol.close_sent
             self.close_code = first.code if first else 1006
 
     def _abort_later(self) -> None:
-        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, self.abort)
+        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.abort)

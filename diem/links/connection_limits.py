@@ -1,10 +1,12 @@
-"""Bounds on the open connections of an HTTP listener, and which idle connection gives way to a new request; pure.
+"""Limits of an HTTP listener: its open connections, and the requests begun in one turn of the event loop; pure.
 
 What a connection is for is known only when it has sent a request. So there are three pools: connections that have not
 sent a whole request head yet (*pending*), those of *readers*, and those whose last request was *privileged*. A herd of
 readers fills its own pool and is answered 503; privileged requests have connections of their own.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -14,7 +16,7 @@ from diem.process.listeners import Network, is_in, is_loopback
 
 GRACE_S: Final = 1.0
 """A pending connection that is younger is not closed for a newer one: its request may be on its way."""
-LOOKED_AT: Final = 8
+EVICTION_CANDIDATES: Final = 8
 """Idle connections that are looked at for one whose answer has been taken; the others get another turn."""
 
 
@@ -151,7 +153,7 @@ class Pool(Generic[C]):
             self._shares[key].idle[connection] = None
 
     def _evict_oldest(self, idle: Mapping[C, object], now: float) -> bool:
-        for _ in range(min(LOOKED_AT, len(idle))):
+        for _ in range(min(EVICTION_CANDIDATES, len(idle))):
             oldest = next(iter(idle))
             if now - self._idle[oldest] < self._grace_s:
                 return False
@@ -221,3 +223,62 @@ class ConnectionLimiter(Generic[C]):
                 if other is not pool:
                     other.leave(connection)
         return verdict
+
+
+REQUESTS_PER_TURN: Final = 16
+"""Requests that begin in one turn, some milliseconds of work: what takes many turns, as a commit does, goes on."""
+
+
+class ReadyConnection(Protocol):
+    """A connection that has received something."""
+
+    def process_received(self) -> None:
+        """Work on what was received."""
+        ...
+
+
+class RequestTurns:
+    """What was received waits here when a turn of the loop has enough to do: first come, first served.
+
+    Otherwise a thousand readers that ask at once are worked on in a single turn, and whatever needs the loop twenty
+    times waits for twenty thousand of their requests. Bounded by the connections, each of which waits once.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], object], per_turn: int) -> None:
+        self._soon = soon
+        self._per_turn = per_turn
+        self._left = per_turn
+        self._waiting: deque[ReadyConnection] = deque()
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def may_begin(self) -> bool:
+        """Whether something may be worked on now; counts it."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self._next)
+        if self._waiting or not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    def wait(self, connection: ReadyConnection) -> None:
+        """Let a connection wait for its turn, after :meth:`may_begin` was false."""
+        self._waiting.append(connection)
+
+    def _next(self) -> None:
+        self._scheduled = False
+        self._left = self._per_turn
+        if self._waiting:
+            self._scheduled = True
+            self._soon(self._next)
+        while self._waiting and self._left:
+            self._left -= 1
+            self._waiting.popleft().process_received()
+
+
+def turns_of_loop() -> RequestTurns:
+    """Return the turns of the running event loop."""
+    return RequestTurns(lambda call: asyncio.get_running_loop().call_soon(call), REQUESTS_PER_TURN)

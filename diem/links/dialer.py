@@ -15,10 +15,10 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from diem.links import local
-from diem.links.connection import QUIET, Connection
+from diem.links.connection import SILENT_LOGGER, Connection
 from diem.protocol import feed
 
-CONNECT_TIMEOUT: Final = 3.0
+CONNECT_TIMEOUT_S: Final = 3.0
 
 
 class ClientConnection(Connection):
@@ -39,7 +39,7 @@ class ClientConnection(Connection):
                 parse_uri(url),
                 subprotocols=[Subprotocol(subprotocol)],
                 max_size=max_size,
-                logger=QUIET,
+                logger=SILENT_LOGGER,
             )
         )
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ async def dial(url: str, connection: Callable[[], C], *, sockets: Path | None = 
     """
     made: C | None = None
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
             made = await _connect(url, connection, sockets)
             await made.opened
     except BaseException:

@@ -1,17 +1,39 @@
-"""State that the client connections of one process share: fan-out, admission, timer wheel, status and drain."""
+"""Front end of one process: the state that its client connections share, their admission, metrics and drain."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from ipaddress import IPv4Network, IPv6Network
+from typing import TYPE_CHECKING, Final, Protocol
+
+from websockets.datastructures import Headers, MultipleValuesError
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import ClientTrace, Session
-from diem.links.acceptor import ServerConnection
-from diem.links.gate import Gate
-from diem.links.timer_wheel import TimerWheel
+from diem.links.keepalive import TimerWheel
+from diem.links.listener import Reply, ServerConnection
+from diem.process import metrics
+from diem.process.edge_settings import EdgeSettings
+from diem.process.limits import (
+    CONNECT_BURST,
+    CONNECT_RATE_PER_S,
+    CONNECTIONS_PER_ADDRESS,
+    READMITTED_WITH,
+    AddressLimits,
+    AddressTable,
+    AdmissionResult,
+    ConnectionQuota,
+    MessageAllowance,
+    TokenBucket,
+    address_key,
+    message_burst,
+    messages_for,
+)
+from diem.process.listeners import client_address, is_loopback, origin_allowed
+from diem.process.metrics import Sample
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.frames import text_frame
@@ -19,10 +41,127 @@ from diem.protocol.frames import text_frame
 if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection
 
+MAX_VIOLATIONS: Final = 3
+"""Rate violations of one address within a minute before a connection is closed with 1008 instead of 4003."""
+VIOLATION_WINDOW_S: Final = 60.0
+MAX_VIOLATORS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """Origins, trusted proxies and limits of client connections (docs/reliability.md S2, S13, S18)."""
+
+    origins: frozenset[str] = frozenset()
+    """Exact origins allowed besides the page's on a loopback bind."""
+    page_port: int | None = None
+    loopback_bind: bool = True
+    trusted_proxies: Sequence[IPv4Network | IPv6Network] = ()
+    per_address: int = CONNECTIONS_PER_ADDRESS
+    rate_per_address: float | None = None
+    """New connections of one address a second; None: 10, or a fifth of ``per_address`` if that is more."""
+    subscriptions: int = 128
+    """Subscriptions of one connection, which a client may request all at once."""
+    capacity: int = 10_000
+    rate: float = 200.0
+    """New connections a second, over all addresses; five seconds' worth may come at once."""
+
+    @property
+    def address_limits(self) -> AddressLimits:
+        """Limits of one address.
+
+        All of its connections may come back at once, as after the loss of a server, and each may request all of its
+        subscriptions twice before it has to wait. An address is readmitted only once it may request all of them:
+        otherwise each attempt would use up its allowance before it is complete.
+        """
+        rate = max(CONNECT_RATE_PER_S, self.per_address / 5) if self.rate_per_address is None else self.rate_per_address
+        burst = message_burst(self.subscriptions)
+        return AddressLimits(
+            connections=self.per_address,
+            connect_rate_per_s=rate,
+            connect_burst=max(CONNECT_BURST, self.per_address),
+            message_burst=burst,
+            readmitted_with=max(READMITTED_WITH, messages_for(self.subscriptions) / burst),
+        )
+
+
+def admission_rules(settings: EdgeSettings) -> AdmissionRules:
+    """Return the rules that a process was configured with."""
+    return AdmissionRules(
+        origins=frozenset(settings.origins),
+        page_port=settings.page_port,
+        loopback_bind=is_loopback(settings.host),
+        trusted_proxies=tuple(settings.trusted_proxies),
+        per_address=settings.connections_per_address,
+        rate_per_address=settings.connection_rate_per_address,
+        subscriptions=settings.connection_subscriptions,
+        capacity=settings.capacity,
+        rate=settings.connection_rate,
+    )
+
+
+class Admission:
+    """Decides on opening handshakes, and counts the admitted connections and the rate violations of each address."""
+
+    def __init__(self, rules: AdmissionRules) -> None:
+        self._rules = rules
+        rate = TokenBucket(rules.rate, rules.rate * 5)
+        self._quota = ConnectionQuota(AddressTable(rules.address_limits), rules.capacity, rate)
+        self._violations: dict[str, tuple[int, float]] = {}
+
+    @property
+    def open(self) -> int:
+        """Admitted connections that were not released."""
+        return self._quota.open
+
+    def open_of(self, address: str) -> int:
+        """Return the admitted connections of one address."""
+        return self._quota.open_of(address)
+
+    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, MessageAllowance | Reply]:
+        """Return the client's address with its message allowance, or with the refusal (403, 429 or 503)."""
+        rules = self._rules
+        try:
+            origin = headers.get("Origin")
+            forwarded = ", ".join(headers.get_all("X-Forwarded-For")) or None
+        except MultipleValuesError:
+            return peer, Reply(403, b"more than one Origin\n")
+        address = client_address(peer, forwarded, rules.trusted_proxies)
+        if origin is None:
+            # Not a browser: it would need a token, or come from this machine.
+            if not is_loopback(address):
+                return address, Reply(403, b"without an Origin a token is needed\n")
+        elif not origin_allowed(
+            origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
+        ):
+            return address, Reply(403, b"this Origin is not allowed\n")
+        outcome = self._quota.admit(address, now)
+        if not isinstance(outcome, AdmissionResult):
+            return address, outcome
+        wait = max(1, math.ceil(self._quota.retry_after(address, now)))
+        return address, Reply(outcome.status, f"{outcome.reason}\n".encode(), headers={"Retry-After": str(wait)})
+
+    def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
+        """Forget an admitted connection; what it used of its allowance stays charged to its address for a while."""
+        self._quota.release(address, allowance, now)
+
+    def add_violation(self, address: str, now: float) -> bool:
+        """Count a rate violation; return whether the address exceeds :data:`MAX_VIOLATIONS`.
+
+        Bounded by :data:`MAX_VIOLATORS`: the least recent address is forgotten.
+        """
+        key = address_key(address)
+        count, since = self._violations.pop(key, (0, now))
+        if now - since > VIOLATION_WINDOW_S:
+            count, since = 0, now
+        if len(self._violations) >= MAX_VIOLATORS:
+            del self._violations[next(iter(self._violations))]
+        self._violations[key] = (count + 1, since)
+        return count + 1 > MAX_VIOLATIONS
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeRules:
-    """What every client of a server is told, and its limits."""
+    """Contents of a server's ``welcome``, and the drain window of its clients."""
 
     server: str
     mode: str
@@ -30,84 +169,71 @@ class EdgeRules:
     drain_seconds: float = 30.0
 
 
-class Service(Protocol):
-    """What answers clients. A server does so from its hub; a proxy asks servers, so its answers may come later."""
+class Service:
+    """Answers the requests of clients: a server from its hub, a proxy through servers, later.
 
-    def joined(self, client: "EdgeConnection") -> None:
-        """A client was welcomed."""
-        ...
+    Implementations inherit it; events that do not concern them need no method.
+    """
 
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
-        """Answer with ``subscribed``; with several of them, if need be, that share out the names."""
-        ...
+        """Answer with ``subscribed``, or with several of them that together have all names."""
+        raise NotImplementedError
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
         """Answer with ``unsubscribed``."""
-        ...
+        raise NotImplementedError
+
+    def joined(self, client: "EdgeConnection") -> None:
+        """Called once a client was sent its ``welcome``."""
 
     def blocked(self, client: "EdgeConnection") -> None:
-        """The client takes no more: its session holds back, and its requests are not read."""
-        ...
+        """Called when a client is slow: its session conflates, and no requests of it are read."""
 
     def unblocked(self, client: "EdgeConnection") -> None:
-        """The client takes data again."""
-        ...
+        """Called when a blocked client accepts data again."""
 
     def left(self, client: "EdgeConnection") -> None:
-        """A client is going: called once, before the hub lets it go."""
-        ...
+        """Called once when a client goes, before it leaves the fan-out."""
 
 
 class TraceSink(Protocol):
-    """Who is told of every client that comes."""
+    """Records connections and requests of clients."""
 
-    def came(self, client: str | None, connection: bytes, address: str) -> ClientTrace:
-        """A client has connected from an address; ``client`` is what it says of itself."""
+    def connected(self, client: str | None, connection: bytes, address: str) -> ClientTrace:
+        """Record a new connection from an address; ``client`` is the id that the client gives itself."""
         ...
 
 
-class HubService:
+class HubService(Service):
     """Answers from a hub, at once."""
 
     def __init__(self, hub: FeedHub) -> None:
         self._hub = hub
 
-    def joined(self, client: "EdgeConnection") -> None:
-        """Nothing."""
-
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
-        """Register, and hand out what is retained and newer."""
+        """Register the client, and send what is retained and newer."""
         answer = self._hub.subscribe(client.session, request.endpoints)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
-        """Take the client off."""
+        """Unregister the client."""
         self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
-    def blocked(self, client: "EdgeConnection") -> None:
-        """Nothing: the session conflates."""
-
-    def unblocked(self, client: "EdgeConnection") -> None:
-        """Nothing."""
-
-    def left(self, client: "EdgeConnection") -> None:
-        """Nothing."""
-
 
 class Edge:
-    """Everything that the client connections of one process share. It is called on the event loop only."""
+    """Everything that the client connections of one process share; used on the event loop only."""
 
-    def __init__(self, fanout: Fanout, gate: Gate, rules: EdgeRules, service: Service) -> None:
+    def __init__(self, fanout: Fanout, admission: Admission, rules: EdgeRules, service: Service) -> None:
         self.fanout = fanout
-        self.gate = gate
+        self.admission = admission
         self.rules = rules
         self.service = service
-        self.wheel: TimerWheel[EdgeConnection] = TimerWheel(_turn)
+        self.wheel: TimerWheel[EdgeConnection] = TimerWheel()
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status`` as one shared frame."""
-        self.knocking: dict[ServerConnection, None] = {}
+        self.pending_handshakes: dict[ServerConnection, None] = {}
         """Connections whose request has not arrived yet, the oldest first."""
         self.ready = False
         self.draining = False
@@ -115,22 +241,22 @@ class Edge:
         self.errors: Counter[str] = Counter()
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
-        self.visitors: TraceSink | None = None
-        """Where traffic is recorded."""
+        self.trace_sink: TraceSink | None = None
+        """Set where traffic is recorded."""
 
-    def say_status(self, *, live: bool, since: str) -> None:
-        """Tell every client that the server's state has changed."""
+    def publish_status(self, *, live: bool, since: str) -> None:
+        """Send a changed ``status`` to every client; later clients get it after their ``welcome``."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
         self.fanout.broadcast(self.status_frame)
 
-    def send_away(self, sessions: Collection[Session]) -> None:
-        """Close the clients that were told to leave and have not: they ask anew where their endpoints are."""
+    def close_moved(self, sessions: Collection[Session]) -> None:
+        """Close the clients that have not followed their ``moved``: they locate their endpoints again."""
         if sessions:
             for connection in [each for each in self.connections if each.session in sessions]:
                 connection.close(Close.MOVED, "retry=2000")
 
     async def drain(self, seconds: float) -> None:
-        """Let every client go within ``seconds``: closes with 1012 and a window for the reconnect, in batches."""
+        """Close every client within ``seconds``, in batches, with 1012 and a window for its reconnect."""
         self.draining = True
         reason = f"retry={int(self.rules.drain_seconds * 1000)}"
         waiting = list(self.connections)
@@ -141,9 +267,19 @@ class Edge:
             if step + 1 < steps:
                 await asyncio.sleep(0.5 * seconds / steps)
         deadline = asyncio.get_running_loop().time() + 0.4 * seconds
-        while self.gate.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
+        while self.admission.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(0.05)
 
-
-def _turn(connection: "EdgeConnection", *, due: bool) -> None:
-    connection.turn(due=due)
+    def samples(self) -> Iterable[Sample]:
+        """Sample clients, deliveries, messages, errors, closes and refused handshakes."""
+        yield metrics.CLIENTS.sample(len(self.connections))
+        yield metrics.DELIVERIES.sample(self.fanout.stats.sent)
+        yield metrics.DELIVERIES_CONFLATED.sample(self.fanout.stats.conflated)
+        for kind, count in self.received.items():
+            yield metrics.MESSAGES.sample(count, kind)
+        for error, count in self.errors.items():
+            yield metrics.ERRORS.sample(count, error)
+        for code, count in self.closes.items():
+            yield metrics.CLOSES.sample(count, str(int(code)))
+        for status, count in self.refused.items():
+            yield metrics.REFUSED.sample(count, str(status))

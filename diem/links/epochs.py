@@ -2,11 +2,11 @@
 
 from typing import Final
 
-BELIEVE_AFTER: Final = 60.0
+BELIEVE_AFTER_S: Final = 60.0
 """Seconds of nothing but older maps after which one is believed: the map was begun anew, and nobody knows a newer."""
 
 
-class Epochs:
+class EpochGuard:
     """Keeps who asks several services from going back when the one that answers now is behind the one before."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Epochs:
         """
         if epoch < self._epoch and partitions == self._partitions:
             # Who asks seldom does not know what there was between two answers.
-            if self._older_since is None or now - self._older_at > BELIEVE_AFTER:
+            if self._older_since is None or now - self._older_at > BELIEVE_AFTER_S:
                 self._older_since = now
             self._older_at = now
-            if now - self._older_since < BELIEVE_AFTER:
+            if now - self._older_since < BELIEVE_AFTER_S:
                 return False
         self._epoch, self._partitions, self._older_since = epoch, partitions, None
         return True

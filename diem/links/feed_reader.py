@@ -10,17 +10,17 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.errors import DiemError
 from diem.links.dialer import ClientConnection, dial
-from diem.links.link_monitor import LOOK_EVERY, LinkMonitor
+from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
 from diem.process.auth import SharedKey
 from diem.process.backoff import full_jitter
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
-RETRY_BASE: Final = 0.1
-RETRY_CAP: Final = 2.0
-STABLE_AFTER: Final = 5.0
+RETRY_BASE_S: Final = 0.1
+RETRY_CAP_S: Final = 2.0
+STABLE_AFTER_S: Final = 5.0
 """Seconds between two attempts to dial: internal links heal fast."""
-REPLACED_DELAY: Final = 30.0
+REPLACED_DELAY_S: Final = 30.0
 """Seconds before a reader dials again that was told that another one took its place (close code 4500)."""
 
 
@@ -136,12 +136,12 @@ class FeedReader:
                 self._log.info("feed connected", url=self._url)
                 said, opened = None, asyncio.get_running_loop().time()
                 await self._read(link)
-                if asyncio.get_running_loop().time() - opened > STABLE_AFTER:
+                if asyncio.get_running_loop().time() - opened > STABLE_AFTER_S:
                     attempt = 0
                 self._log.warning("feed link lost", url=self._url, code=link.close_code)
                 if link.sent_away:
-                    await asyncio.sleep(REPLACED_DELAY)
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
+                    await asyncio.sleep(REPLACED_DELAY_S)
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
             attempt += 1
 
     def _link(self) -> FeedLink:
@@ -159,11 +159,11 @@ class FeedReader:
 
     async def _watch(self, link: FeedLink) -> None:
         """Until it is lost, or was silent for too long."""
-        keeper = LinkMonitor("feed")
-        keeper.add(link)
+        monitor = LinkMonitor("feed")
+        monitor.add(link)
         while not link.lost.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
+                async with asyncio.timeout(CHECK_EVERY_S):
                     await link.lost.wait()
                     return
-            keeper.look()
+            monitor.tick()

@@ -6,13 +6,13 @@ from typing import Final, Protocol
 
 from diem.fanout.change_map import ChangeMap
 from diem.links.internal import InternalConnection
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
 MAX_RECORDS: Final = 1000
 """Records in one batch: about 150 KiB, written while the transport takes it."""
-BEAT_EVERY: Final = 1.0
+HEARTBEAT_EVERY_S: Final = 1.0
 
 
 class FeedSource(Protocol):
@@ -68,7 +68,7 @@ class FeedServer:
         self._readers: dict[InternalConnection, _Reader] = {}
         self.sent = 0
         """Changes written to readers."""
-        self._keeper = LinkMonitor("feed reader")
+        self._monitor = LinkMonitor("feed reader")
         self._open = True
         self._beaten = float("-inf")
 
@@ -103,10 +103,10 @@ class FeedServer:
     async def run(self) -> None:
         """Beats and pings until cancelled."""
         while True:
-            await asyncio.sleep(BEAT_EVERY)
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
             if self._beats:
                 self.beat()
-            self._keeper.look()
+            self._monitor.tick()
 
     def stop(self) -> None:
         """Take no more readers and close the links."""
@@ -118,7 +118,7 @@ class FeedServer:
     def opened(self, connection: InternalConnection) -> None:
         """A reader has connected; it speaks first."""
         self._readers[connection] = _Reader()
-        self._keeper.add(connection)
+        self._monitor.add(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
         """Take the reader's ``resume``; anything else is an error."""
@@ -152,7 +152,7 @@ class FeedServer:
     def closed(self, connection: InternalConnection) -> None:
         """A reader is gone."""
         self._readers.pop(connection, None)
-        self._keeper.discard(connection)
+        self._monitor.discard(connection)
 
     def _pump(self, connection: InternalConnection, reader: _Reader) -> None:
         changes = self._source.changes
@@ -168,6 +168,6 @@ class FeedServer:
         if not reader.caught_up:
             reader.caught_up = True
             connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
-            if self._beats or asyncio.get_running_loop().time() - self._beaten < 2 * BEAT_EVERY:
+            if self._beats or asyncio.get_running_loop().time() - self._beaten < 2 * HEARTBEAT_EVERY_S:
                 # Without it a server that has just caught up would tell its first clients that it is not live.
                 connection.send_text(feed.BEAT)

@@ -11,7 +11,7 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.links import local
-from diem.links.acceptor import MAX_HEAD, Listener, Reply, ServerConnection
+from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
@@ -19,10 +19,10 @@ from diem.protocol import feed
 
 if TYPE_CHECKING:
     # Who has one needs the HTTP server behind it; the others do without.
-    from diem.links.asgi_fallback import AsgiFallback
+    from diem.links.http_server import AsgiFallback
 
 HEAD_END: Final = b"\r\n\r\n"
-MAX_MESSAGE: Final = feed.MAX_BATCH_BYTES
+MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 """Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
 
 
@@ -63,7 +63,7 @@ class InternalConnection(ServerConnection):
     __slots__ = ("_early", "_end", "_listener", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
-        super().__init__(subprotocols=(), max_size=MAX_MESSAGE)
+        super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES)
         self._listener = listener
         self._early = None if listener.handover is None else b""
         self._end: ChannelHandler | None = None
@@ -79,7 +79,7 @@ class InternalConnection(ServerConnection):
         self._early += data
         wanted = handover.wants(self._early)
         # The time in which a head must have come runs on until it has.
-        if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD:
+        if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD_BYTES:
             return
         early, self._early = self._early, None
         if wanted:

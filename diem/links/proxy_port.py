@@ -8,17 +8,17 @@ from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import Session
 from diem.links.edge import Edge
 from diem.links.internal import InternalConnection
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"
-SILENT_AFTER: Final = 75.0
+SILENCE_TIMEOUT_S: Final = 75.0
 """Seconds without anything from a proxy, which pings each of its links at least every 25 s."""
 
-SEND_BUFFER: Final = 64 * 1024
+SEND_BUFFER_BYTES: Final = 64 * 1024
 """Of the kernel, as for clients: what is in it cannot be conflated when a proxy, or a client behind it, is slow.
 
 Written one by one, 1,300 frames of 100 bytes fit over TCP, 170 into a Unix socket, which counts its bookkeeping, too.
@@ -38,7 +38,7 @@ class ProxyPort:
         self._edge = edge
         self._hub = hub
         self._sessions: dict[InternalConnection, Session] = {}
-        self._keeper = LinkMonitor("proxy", ping_every=25.0, give_up_after=SILENT_AFTER)
+        self._monitor = LinkMonitor("proxy", ping_every_s=25.0, silence_timeout_s=SILENCE_TIMEOUT_S)
 
     def __len__(self) -> int:
         """Links that are open."""
@@ -51,7 +51,7 @@ class ProxyPort:
 
     async def run(self) -> None:
         """Watch over the links until cancelled."""
-        await self._keeper.run()
+        await self._monitor.run()
 
     def close(self, code: int = Close.RESTART, reason: str = "") -> None:
         """Send every proxy away: it subscribes elsewhere, and its clients notice nothing but a moment's staleness."""
@@ -63,10 +63,10 @@ class ProxyPort:
     def opened(self, connection: InternalConnection) -> None:
         """A proxy has connected: it gets the welcome and the status as every client does."""
         edge, transport = self._edge, connection.transport
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         session = Session(transport.write, transport.writelines, edge.fanout.stats, exempt=True)
         self._sessions[connection] = session
-        self._keeper.add(connection)
+        self._monitor.add(connection)
         edge.fanout.join(session)
         rules = edge.rules
         hello = messages.welcome(
@@ -114,7 +114,7 @@ class ProxyPort:
 
     def closed(self, connection: InternalConnection) -> None:
         """A proxy is gone."""
-        self._keeper.discard(connection)
+        self._monitor.discard(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:
             self._edge.fanout.leave(session)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 KEY_BYTES: Final = 32
 MIN_CHARACTERS: Final = 16

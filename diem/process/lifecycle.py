@@ -10,9 +10,8 @@ from typing import Final, TypeVar
 
 import structlog
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process import log, metrics
-from diem.process.faults import ConfigurationError
 from diem.process.settings import ProcessSettings
 
 PERIOD_S: Final = 0.25

@@ -1,13 +1,15 @@
-"""Limits on what one client, one address and one process may use; time is given (docs/reliability.md S12, S13)."""
+"""Limits of one client, one address and one process; pure, time is given (docs/reliability.md S12, S13)."""
 
 import math
 from array import array
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
 from ipaddress import IPv6Address
 from typing import Final
 
+from diem.process.listeners import is_loopback
 from diem.protocol.messages import MAX_NAMES
 
 CONNECTIONS_PER_ADDRESS: Final = 50
@@ -17,20 +19,20 @@ CONNECT_BURST: Final = 50.0
 MAX_ADDRESSES: Final = 65_536
 MESSAGE_RATE_PER_S: Final = 100 / 60
 MESSAGE_BURST: Final = 20.0
-NAMES_A_MESSAGE: Final = 50
+NAMES_PER_MESSAGE: Final = 50
 """So many names in a message count as one message more: their hashes take as long as all else of a small one."""
 FRAME_RATE_PER_S: Final = 10.0
 FRAME_BURST: Final = 200.0
 """Pings, pongs and fragments of a client."""
 READMITTED_WITH: Final = 0.25
 """Share of a burst that must be there again before an address may connect with what it has used up."""
-ERRORS: Final = 20
+MAX_ERRORS: Final = 20
 ERROR_WINDOW_S: Final = 60.0
 
 
 def messages_for(subscriptions: int) -> int:
     """Return as how many messages it counts to ask for so many endpoints, in as few messages as possible."""
-    return math.ceil(subscriptions / MAX_NAMES) + subscriptions // NAMES_A_MESSAGE
+    return math.ceil(subscriptions / MAX_NAMES) + subscriptions // NAMES_PER_MESSAGE
 
 
 def message_burst(subscriptions: int) -> float:
@@ -80,7 +82,7 @@ class ErrorWindow:
 
     __slots__ = ("_limit", "_seconds", "_times")
 
-    def __init__(self, limit: int = ERRORS, seconds: float = ERROR_WINDOW_S) -> None:
+    def __init__(self, limit: int = MAX_ERRORS, seconds: float = ERROR_WINDOW_S) -> None:
         self._limit = limit
         self._seconds = seconds
         self._times: array[float] | None = None
@@ -129,7 +131,7 @@ class MessageAllowance:
         frames = 0.0 if self._frames is None else self._frames.full_at
         return max(self.messages.full_at, frames)
 
-    def take_frame(self, now: float) -> bool:
+    def admit_frame(self, now: float) -> bool:
         """Take one of the pings, pongs and fragments; false when none is left. Allocates nothing before the first."""
         if self._frames is None:
             self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
@@ -137,8 +139,8 @@ class MessageAllowance:
 
     def charge_names(self, now: float, names: int) -> None:
         """Count a message that was taken as so many more, by the names in it."""
-        if names >= NAMES_A_MESSAGE:
-            self.messages.charge(now, names // NAMES_A_MESSAGE)
+        if names >= NAMES_PER_MESSAGE:
+            self.messages.charge(now, names // NAMES_PER_MESSAGE)
 
 
 class AdmissionResult(Enum):
@@ -278,7 +280,7 @@ class AddressTable:
         del self._idle[key], self._addresses[key]
 
 
-class Admission:
+class ConnectionQuota:
     """Decides on every new connection: total of the process, rate of new ones, and what its address may use."""
 
     __slots__ = ("_addresses", "_cap", "_open", "_rate")
@@ -333,3 +335,58 @@ def address_key(address: str) -> str:
     except ValueError:
         return address
     return f"{int(parsed) >> 64:x}::/64" if parsed.ipv4_mapped is None else str(parsed.ipv4_mapped)
+
+
+MAX_RATED_ADDRESSES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """``per_second`` requests in the long run, ``burst`` at once."""
+
+    per_second: float
+    burst: float
+
+    @property
+    def policy(self) -> str:
+        """The value of RateLimit-Policy."""
+        return f'"anonymous";q={int(self.burst)};w={max(1, round(self.burst / self.per_second))}'
+
+
+class AddressRateLimiter:
+    """Counts requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
+
+    At 10,000 addresses the one that has been silent longest is forgotten: it would have its full burst again anyway,
+    unless somebody owns that many addresses, against whom a limit per address is no use.
+    """
+
+    def __init__(self, rate: RateLimit, loopback: RateLimit) -> None:
+        self._rate = rate
+        self._loopback = loopback
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def rate(self, address: str) -> RateLimit:
+        """The rate that holds for an address."""
+        return self._loopback if is_loopback(address) else self._rate
+
+    def take(self, address: str, now: float) -> float:
+        """Count a request at ``now`` (monotonic seconds): 0 when it is within the plan, else the seconds to wait."""
+        key = address_key(address)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            rate = self.rate(address)
+            bucket = self._buckets[key] = TokenBucket(rate.per_second, rate.burst)
+            if len(self._buckets) > MAX_RATED_ADDRESSES:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        return 0.0 if bucket.take(now) else max(bucket.retry_after(now), 1e-3)
+
+    def charge(self, address: str, now: float, requests: float) -> None:
+        """Count a request that was taken as so many more: its work was only known when it had been read."""
+        bucket = self._buckets.get(address_key(address))
+        if bucket is not None:
+            bucket.charge(now, requests)

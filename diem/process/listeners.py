@@ -1,6 +1,8 @@
-"""Rules about who may listen where and who may connect: binds, origins, and the address behind trusted proxies."""
+"""Listening sockets and their rules: binds, origins, addresses behind trusted proxies, the limit of open files."""
 
+import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +10,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 from urllib.parse import urlsplit
 
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+import structlog
+
+from diem.errors import ConfigurationError, DiemError
 
 Network = IPv4Network | IPv6Network
 
@@ -171,3 +174,31 @@ def _parse(text: str) -> IPv4Address | IPv6Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
+
+
+OTHER_FILES: Final = 256
+"""What a process has open besides its connections: listeners, logs, links to other processes."""
+
+
+def raise_open_files(wanted: int) -> int:
+    """Raise the process's own limit to ``wanted`` where the system allows it; returns the limit that holds now.
+
+    The usual limit of 1,024 is for programs that call ``select``, which event loops of ours do not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        return allowed
+    return soft
+
+
+def allow_connections(clients: int, links: int = 0) -> None:
+    """Raise the limit for so many clients, and links of theirs; warn if it is too low for the clients alone."""
+    allowed = raise_open_files(clients + links + OTHER_FILES)
+    if allowed < clients + OTHER_FILES:
+        structlog.get_logger("process").warning(
+            "the limit of open files is too low for the clients", open_files=allowed, clients=clients
+        )

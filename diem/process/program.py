@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 from diem.process.imports import without_colours
 from diem.process.settings import PROCESSES, ProcessSettings
 

@@ -1,16 +1,18 @@
-"""Settings that every process shares, and how a process reads its own from the environment: once, checked, frozen."""
+"""Settings that every process shares, read once from the environment, validated and frozen; and their reference."""
 
 import json
 import os
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from diem.process.faults import ConfigurationError, did_you_mean
+from diem.errors import ConfigurationError, did_you_mean
 
 SHARED_PREFIX = "DIEM_"
 PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
@@ -202,3 +204,84 @@ def is_collection(annotation: Any) -> bool:  # noqa: ANN401
 
 def _holds_secret(annotation: Any) -> bool:  # noqa: ANN401
     return SecretStr in members(annotation)
+
+
+def check_link_url(text: str) -> str:
+    """Return the URL of an internal link.
+
+    Raises:
+        ValueError: it is not ``ws://host:port/path``. Links have no TLS of their own: the shared key would go out in
+            the clear to whoever was thought to have it.
+    """
+    try:
+        parts = urlsplit(text)
+        complete = bool((parts.hostname or "").encode("idna")) and parts.port != 0
+    except ValueError:
+        complete = False
+    else:
+        complete = complete and parts.scheme == "ws" and "@" not in parts.netloc and not parts.fragment
+    if not complete or not text.isascii() or any(c.isspace() for c in text):
+        raise ValueError(f"a link goes to ws://host:port/path, not {text!r}")
+    return text
+
+
+LinkUrl = Annotated[str, AfterValidator(check_link_url)]
+"""The type of such a setting."""
+
+
+class Setting(NamedTuple):
+    """One row of the settings reference."""
+
+    variable: str
+    type: str
+    default: str
+    description: str
+
+
+def reference(model: type[ProcessSettings], *, shared: bool = True) -> list[Setting]:
+    """List every setting of `model` in the order of declaration, with or without the shared ones."""
+    return [
+        Setting(variable(model, name), _type_name(field), _default(field), field.description or "")
+        for name, field in model.model_fields.items()
+        if shared or name not in ProcessSettings.model_fields
+    ]
+
+
+def _type_name(field: FieldInfo) -> str:
+    names: list[str] = []
+    for part in members(field.annotation):
+        if get_origin(part) is Literal:
+            names.extend(str(choice) for choice in get_args(part))
+        elif part is type(None):
+            names.append("unset")
+        elif is_collection(part):
+            names.append("JSON")
+        else:
+            names.append(_PLAIN_NAMES.get(part, part.__name__))
+    return " | ".join(names)
+
+
+_PLAIN_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true | false",
+    Path: "path",
+    SecretStr: "secret",
+}
+
+
+def _default(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "shown_default" in extra:
+        return str(extra["shown_default"])
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=False)
+    if default is None:
+        return "unset"
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, (tuple, list, set, frozenset, dict)):
+        return json.dumps(default if isinstance(default, (dict, list)) else sorted(map(str, default)), default=str)
+    return "set" if isinstance(default, SecretStr) else str(default)

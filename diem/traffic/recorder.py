@@ -123,7 +123,7 @@ class Recorder:
         self._open: Iterator[TrafficEvent] = iter(())
         """What is left of the item that is being given out."""
 
-    def came(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
+    def connected(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
         """A client has connected; without a name of its own every connection is another client."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
         visit = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)

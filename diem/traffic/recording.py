@@ -172,8 +172,8 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
     tally = UpdateCounter()
     salt = SharedKey.load(settings.traffic_salt_file)
     name, clock = settings.traffic_edge or settings.process_name, SystemClock()
-    recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.gate.open_of)
-    edge.visitors, edge.fanout.update_counter = recorder, tally
+    recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.admission.open_of)
+    edge.trace_sink, edge.fanout.update_counter = recorder, tally
     async with _flushing(settings, recorder):
         yield
 

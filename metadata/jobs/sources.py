@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
-from diem.process.faults import ConfigurationError
 from metadata.jobs.sink_log import read_files
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from diem.errors import DiemError
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError, DiemError
 from metadata.jobs.sink_log import SINK_LOG, data_files
 from metadata.statistics.model import UsageRow
 from metadata.statistics.parsing import reason_kind

@@ -8,13 +8,13 @@ from typing import Final
 
 import structlog
 
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import change_map
 from diem.process.backoff import full_jitter
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged, unknown_in
 from metadata.plans.steps import MapStep, moving, proceed
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 _SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
 _LATEST: Final = 253_370_764_800_000

@@ -5,8 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from diem.process.link_url import LinkUrl
-from diem.process.settings import ProcessSettings
+from diem.process.settings import LinkUrl, ProcessSettings
 
 
 class Settings(ProcessSettings):

@@ -10,10 +10,9 @@ from typing import Any, Final
 import httpx
 import structlog
 
+from diem.errors import ConfigurationError
 from diem.process.auth import SharedKey
-from diem.process.child import ChildEvent, Spec
-from diem.process.faults import ConfigurationError
-from diem.process.supervisor import Supervisor
+from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.plan import Child
 
 HASTY_S: Final = 0.2

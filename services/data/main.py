@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from diem.links.asgi_fallback import AsgiFallback
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
-from diem.links.http import make_server
+from diem.links.http_server import AsgiFallback, make_server
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
+from diem.process.limits import RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback
-from diem.process.rate_limit import RateLimit
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.plans import AccessPlans

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from diem.links import edge_samples
 from diem.links.feed_reader import FeedReader
 from diem.links.proxy_port import ProxyPort
 from diem.process import metrics
@@ -13,7 +12,7 @@ from services.websocket.server import WebSocketServer
 def samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) -> Iterable[Sample]:
     """All samples of one scrape."""
     hub, counts = server.hub, server.hub.state.counts
-    yield from edge_samples.samples(server.edge)
+    yield from server.edge.samples()
     yield metrics.PROXY_LINKS.sample(len(proxies))
     yield metrics.SUBSCRIPTIONS.sample(hub.fanout.registry.entries)
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))

@@ -8,20 +8,18 @@ import time
 from diem import __version__
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
-from diem.links.acceptor import Listener
-from diem.links.edge import Edge, EdgeRules, HubService
+from diem.links.edge import Admission, Edge, EdgeRules, HubService, admission_rules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
-from diem.links.gate import Gate, gate_rules
 from diem.links.internal import InternalListener
+from diem.links.listener import Listener
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import bind, check_bind
-from diem.process.open_files import allow_connections
+from diem.process.listeners import allow_connections, bind, check_bind
 from diem.protocol.codes import Close
 from diem.traffic.recording import recording
 from services.websocket import counters
@@ -40,7 +38,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
     hub = FeedHub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
-    edge = Edge(hub.fanout, Gate(gate_rules(settings)), _edge_rules(settings, name), HubService(hub))
+    edge = Edge(hub.fanout, Admission(admission_rules(settings)), _edge_rules(settings, name), HubService(hub))
     server = WebSocketServer(hub, edge, SystemClock(), ownership)
     proxies = ProxyPort(edge, hub)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)

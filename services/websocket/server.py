@@ -29,7 +29,7 @@ class WebSocketServer:
         self._builder = MapBuilder()
         self._clock = clock
         self._log = structlog.get_logger("websocket")
-        self._say_status()
+        self._publish_status()
 
     # FeedSink
 
@@ -59,7 +59,7 @@ class WebSocketServer:
         if any(changed) and self._builder.map is not None:
             ownership.set_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
-            self.edge.send_away(self.hub.reconcile())
+            self.edge.close_moved(self.hub.reconcile())
             self._see_if_ready()
 
     def caught_up(self, name: str) -> None:
@@ -94,7 +94,7 @@ class WebSocketServer:
         """Look at the clock: tell the clients when this server stops or begins to be live."""
         if self.liveness.changed(self._clock.monotonic()):
             self._log.log(20 if self.liveness.live else 30, "live" if self.liveness.live else "feed silent: not live")
-            self._say_status()
+            self._publish_status()
 
     def why_not_ready(self) -> str | None:
         """Why no clients should be sent here; lag and a lost feed are no reason (docs/protocol.md section 7)."""
@@ -122,5 +122,5 @@ class WebSocketServer:
             **owned,
         }
 
-    def _say_status(self) -> None:
-        self.edge.say_status(live=self.liveness.live, since=iso(self._clock.wall_ms()))
+    def _publish_status(self) -> None:
+        self.edge.publish_status(live=self.liveness.live, since=iso(self._clock.wall_ms()))

@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
-from diem.process.link_url import LinkUrl
+from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
 GROUP_ALLOWANCE: Final = 8

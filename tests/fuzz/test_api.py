@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
-from diem.process.rate_limit import RateLimit
+from diem.process.limits import RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
-from diem.links.edge import Edge, EdgeRules, HubService
-from diem.links.gate import Gate
+from diem.links.edge import Admission, Edge, EdgeRules, HubService
 from diem.links.internal import InternalConnection
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.links.proxy_port import ProxyPort
 from diem.process.clock import ManualClock
 from diem.protocol import feed, messages
@@ -173,12 +172,14 @@ class Member:
         self._cluster = cluster
         ownership = Ownership()
         self.hub = FeedHub(ownership=ownership)
-        edge = Edge(self.hub.fanout, cast("Gate", None), EdgeRules(self.owner.server, "z-proxy"), HubService(self.hub))
+        edge = Edge(
+            self.hub.fanout, cast("Admission", None), EdgeRules(self.owner.server, "z-proxy"), HubService(self.hub)
+        )
         edge.ready = True
         self.server = WebSocketServer(self.hub, edge, cluster.clock, ownership)
         self.server._log = _SILENT
         self.end = ProxyPort(edge, self.hub)
-        self.end._keeper = cast("LinkMonitor", NoKeeper())
+        self.end._monitor = cast("LinkMonitor", NoKeeper())
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         """Names that are catching up -> the position at which they have."""

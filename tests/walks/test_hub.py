@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.edge import Edge, EdgeRules, HubService
-from diem.links.gate import Gate, GateRules
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import GONE, UPDATE, Change, encode
@@ -273,7 +272,9 @@ class World:
         self.clock = Clock()
         self.ownership = Ownership()
         self.hub = FeedHub(ownership=self.ownership)
-        edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub))
+        edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub)
+        )
         self.server = WebSocketServer(self.hub, edge, self.clock, self.ownership)
         self.map = PartitionMap(Head(PARTITIONS, 0), entries)
         self.publisher = Publisher(self.map)

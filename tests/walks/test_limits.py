@@ -6,7 +6,14 @@ from copy import deepcopy
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from diem.process.limits import AddressLimits, AddressTable, Admission, AdmissionResult, MessageAllowance, TokenBucket
+from diem.process.limits import (
+    AddressLimits,
+    AddressTable,
+    AdmissionResult,
+    ConnectionQuota,
+    MessageAllowance,
+    TokenBucket,
+)
 from tests.walks import walk_settings
 
 LIMITS = AddressLimits(
@@ -34,7 +41,7 @@ class Comings(RuleBasedStateMachine):
     def begin(self) -> None:
         self.now = 100.0
         self.table = AddressTable(LIMITS, max_addresses=2)
-        self.admission = Admission(self.table, 100, TokenBucket(1000.0, 1000.0))
+        self.admission = ConnectionQuota(self.table, 100, TokenBucket(1000.0, 1000.0))
         self.accounts = {address: Account() for address in ADDRESSES}
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 10.0]))
@@ -70,7 +77,7 @@ class Comings(RuleBasedStateMachine):
     def ping(self, address: str, which: int, frames: int) -> None:
         account = self.accounts[address]
         if which < len(account.held):
-            account.frames.extend([self.now] * sum(account.held[which].take_frame(self.now) for _ in range(frames)))
+            account.frames.extend([self.now] * sum(account.held[which].admit_frame(self.now) for _ in range(frames)))
 
     @rule(address=st.sampled_from(ADDRESSES), which=st.integers(0, 3))
     def leave(self, address: str, which: int) -> None:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.links.client import Event, PartitionedClient
-from diem.links.edge import Edge, EdgeRules, HubService
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
-from diem.links.gate import Gate, GateRules
 from diem.process.clock import ManualClock
 from diem.protocol import feed
 from diem.protocol.codes import Close
@@ -63,7 +62,9 @@ class Node:
         self.clock = ManualClock()
         self.hub = FeedHub(limit=world.limit, ownership=(ownership := Ownership()))
         rules = EdgeRules(f"websocket-{number}", "z-client", subscriptions=world.limit)
-        self.edge = Edge(self.hub.fanout, Gate(GateRules(subscriptions=world.limit)), rules, HubService(self.hub))
+        self.edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules(subscriptions=world.limit)), rules, HubService(self.hub)
+        )
         self.server = WebSocketServer(self.hub, self.edge, self.clock, ownership)
         self.places: tuple[int, ...] = ()
         self.read: dict[int, int] = {}

@@ -12,7 +12,7 @@ import httpx
 from diem.errors import DiemError
 from diem.links.client.retry_after import retry_after_s
 from diem.links.client.routes import Located
-from diem.links.epochs import Epochs
+from diem.links.epochs import EpochGuard
 from diem.process.listeners import is_loopback
 
 TIMEOUT_S: Final = 5.0
@@ -61,7 +61,7 @@ class Locator:
         """The group that the first answer chose: the client stays with it."""
         self.refused: str | None = None
         """An owner that was not believed."""
-        self._epochs = Epochs()
+        self._epochs = EpochGuard()
 
     def believe(self, url: object) -> str | None:
         """The URL to dial for an owner, or None."""

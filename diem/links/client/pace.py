@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from diem.process.limits import NAMES_A_MESSAGE, message_burst
+from diem.process.limits import NAMES_PER_MESSAGE, message_burst
 
 SHARE: Final = 0.75
 """Of a server's burst: the rest is for messages that the network delivers later and closer together than they were
@@ -36,7 +36,7 @@ class Pace:
 
     def charge(self, server: str, names: int, now: float) -> None:
         """Count a message with so many names: each 50 of them as one message more."""
-        self._use(server, 1 + names // NAMES_A_MESSAGE, now)
+        self._use(server, 1 + names // NAMES_PER_MESSAGE, now)
         self._full_at = {server: full_at for server, full_at in self._full_at.items() if full_at > now}
 
     def drain(self, server: str, subscriptions: int, now: float) -> None:

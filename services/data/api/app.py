@@ -18,7 +18,7 @@ from diem.links.rest import on_defect, on_http_error
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
-from diem.process.rate_limit import AddressRateLimiter, RateLimit
+from diem.process.limits import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring
 from services.data.access.plans import AccessPlans

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diem.links.rest import SECURITY_HEADERS, Decision, RestMiddleware, client_address, problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
-from diem.process.rate_limit import AddressRateLimiter
+from diem.process.limits import AddressRateLimiter
 from services.data.access.access import Access
 from services.data.access.keys import offered
 from services.data.access.quota import QuotaReason, QuotaRequest, fields

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from aiokafka.errors import KafkaError
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.kafka.client import connected, quieten
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
@@ -18,7 +18,6 @@ from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.process import metrics
 from diem.process.backoff import full_jitter
-from diem.process.faults import ConfigurationError
 from diem.process.metrics import Sample
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from diem.process.faults import ConfigurationError, did_you_mean
+from diem.errors import ConfigurationError, did_you_mean
 from services.data.access.plans import PlanConfig
 from services.data.sources import plugins
 from services.data.sources.tables import (

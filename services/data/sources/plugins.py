@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
+from diem.errors import ConfigurationError
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from services.data.sources.source import Source
 from services.data.sources.tables import SourceTable
 

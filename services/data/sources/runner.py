@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import structlog
 
+from diem.errors import ConfigurationError
 from diem.process import metrics
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
 from services.data.datasets import Dataset
 from services.data.errors import InvalidDataset

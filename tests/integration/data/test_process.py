@@ -12,9 +12,9 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 
-from diem.links import http as server_module
+from diem.links import rest as server_module
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http import make_server
+from diem.links.http_server import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
 from tests.support.patience import PATIENCE_S

@@ -8,8 +8,8 @@ import httpx
 import orjson
 import pytest
 
+from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import origin_allowed
-from diem.process.rate_limit import AddressRateLimiter, RateLimit
 from metadata.api import LocateApi
 from metadata.directory import Directory
 from metadata.locate import MAX_REQUEST_BYTES, OwnerLookup

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from diem.process.reference import reference
+from diem.process.settings import reference
 from metadata.settings import Settings
 
 

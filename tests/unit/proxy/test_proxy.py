@@ -4,9 +4,8 @@ from typing import cast
 
 import pytest
 
-from diem.links.edge import Edge, EdgeRules
-from diem.links.epochs import BELIEVE_AFTER
-from diem.links.gate import Gate
+from diem.links.edge import Admission, Edge, EdgeRules
+from diem.links.epochs import BELIEVE_AFTER_S
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
@@ -29,7 +28,7 @@ class Told:
 
     def __init__(self) -> None:
         self.world = World().start()
-        edge = Edge(self.world.fanout, cast("Gate", None), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
+        edge = Edge(self.world.fanout, cast("Admission", None), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,
@@ -85,7 +84,7 @@ def test_with_another_number_of_partitions_it_is_another_map_and_no_older_one(to
 def test_when_nobody_knows_a_newer_map_for_long_the_older_one_is_believed(told: Told) -> None:
     assert told.tell(7)
     assert not told.tell(0)
-    told.world.clock.advance(BELIEVE_AFTER - 1)
+    told.world.clock.advance(BELIEVE_AFTER_S - 1)
     assert not told.tell(0)
     told.world.clock.advance(2)
     assert told.tell(0)
@@ -95,7 +94,7 @@ def test_when_nobody_knows_a_newer_map_for_long_the_older_one_is_believed(told: 
 def test_the_time_of_believing_begins_anew_with_every_snapshot_that_is_taken(told: Told) -> None:
     assert told.tell(7)
     assert not told.tell(0)
-    told.world.clock.advance(BELIEVE_AFTER - 1)
+    told.world.clock.advance(BELIEVE_AFTER_S - 1)
     assert told.tell(7)
     told.world.clock.advance(2)
     assert not told.tell(0)

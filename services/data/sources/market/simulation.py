@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
+from diem.errors import ConfigurationError
 from diem.process.clock import Clock
-from diem.process.faults import ConfigurationError
 from services.data import datasets
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError

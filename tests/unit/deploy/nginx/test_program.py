@@ -5,7 +5,7 @@ import pytest
 
 from deploy.nginx import program
 from deploy.nginx.program import NoNginx
-from diem.process.faults import ConfigurationError
+from diem.errors import ConfigurationError
 
 
 def test_missing_nginx_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from deploy.system.description import describe, with_children
 from deploy.topology import KafkaTopology, Mode, Options, Ports, Programs, compose, sizes, sizes_of, slots
-from diem.process.child import ChildState, ChildStatus
+from diem.process.supervisor import ChildState, ChildStatus
 
 
 def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_listener() -> None:

@@ -14,8 +14,7 @@ from deploy.system.state_dir import StateDir
 from deploy.topology import KafkaTopology, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
-from diem.process.child import ChildEvent, Spec
-from diem.process.supervisor import Supervisor
+from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.control import PATH, ControlChannel
 from tests.support.patience import PATIENCE_S
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaSettings
-from diem.process.faults import ConfigurationError
 from diem.process.settings import BadSettings
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.settings import Settings as DataSettings

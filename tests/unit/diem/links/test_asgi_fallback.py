@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from diem.links import acceptor
-from diem.links.asgi_fallback import AsgiFallback
+from diem.links import listener as listener_module
+from diem.links.http_server import AsgiFallback
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
@@ -59,7 +59,7 @@ async def test_a_request_for_the_application_may_come_in_pieces(listener: Intern
 async def test_a_head_for_the_application_that_does_not_end_is_cut(
     listener: InternalListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT", 0.2)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"POST /v1/things HTTP/1.1\r\nHost: a\r\n")
     async with asyncio.timeout(PATIENCE_S):

@@ -1,201 +1,106 @@
-"""The wheel comes to every client in turn; whoever shows no sign of life after its ping is closed with 1011."""
+"""The gate: what one address may use of a process, and what a reconnect does not give back."""
 
-import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from ipaddress import ip_network
+from typing import Final
 
 import pytest
+from websockets.datastructures import Headers
 
-from diem.fanout.feed_hub import FeedHub
-from diem.links.acceptor import Listener
-from diem.links.edge import Edge, EdgeRules, HubService
-from diem.links.edge_connection import EdgeConnection
-from diem.links.gate import Gate, GateRules
-from diem.links.timer_wheel import PING_EVERY, TimerWheel
-from diem.process.limits import AddressLimits
-from diem.process.listeners import bind
-from tests.support.patience import PATIENCE_S
+from diem.links.edge import MAX_VIOLATIONS, Admission, AdmissionRules, admission_rules
+from diem.links.listener import Reply
+from diem.process.limits import MessageAllowance
+from services.websocket.settings import Settings
 
-PING, PONG, CLOSE = 0x89, 0x8A, 0x88
-HANDSHAKE = (
-    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
+PAGE: Final = 8080
+
+
+def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance | Reply:
+    headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
+    found, outcome = gate.admit("127.0.0.1", headers, now)
+    assert found == address
+    return outcome
+
+
+def gate_with(**rules: float) -> Admission:
+    return Admission(AdmissionRules(page_port=PAGE, trusted_proxies=(ip_network("127.0.0.0/8"),), **rules))  # type: ignore[arg-type]
+
+
+def test_neighbours_in_one_ipv6_network_share_their_violations() -> None:
+    gate = Admission(AdmissionRules())
+    assert [gate.add_violation(f"2001:db8::{n}", n) for n in range(1, 6)] == [False] * MAX_VIOLATIONS + [True, True]
+    assert not gate.add_violation("2001:db8:0:1::1", 6)
+
+
+def test_address_that_connects_too_fast_is_told_when_to_come_again() -> None:
+    gate = gate_with()
+    for _ in range(50):
+        allowance = knock(gate, "192.0.2.1")
+        assert isinstance(allowance, MessageAllowance)
+        gate.release("192.0.2.1", allowance, 0)
+    refused = knock(gate, "192.0.2.1")
+    assert isinstance(refused, Reply)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert isinstance(knock(gate, "192.0.2.2"), MessageAllowance)
+    assert isinstance(knock(gate, "192.0.2.1", 0.1), MessageAllowance)
+    assert gate.open_of("192.0.2.1") == 1
+
+
+def test_address_that_has_sent_all_it_may_waits_outside() -> None:
+    gate = gate_with()
+    allowance = knock(gate, "192.0.2.1")
+    assert isinstance(allowance, MessageAllowance)
+    assert sum(allowance.messages.take(0) for _ in range(100)) == 20
+    gate.release("192.0.2.1", allowance, 0)
+    refused = knock(gate, "192.0.2.1")
+    assert isinstance(refused, Reply)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "3")
+
+
+@pytest.mark.parametrize(
+    ("per_address", "given", "rate", "burst"),
+    [(50, None, 10, 50), (1, None, 10, 50), (500, None, 100, 500), (50, 3.0, 3, 50)],
 )
-
-
-def test_every_member_has_one_turn_and_one_look_in_each_round() -> None:
-    turns: Counter[tuple[int, bool]] = Counter()
-    wheel: TimerWheel[int] = TimerWheel(lambda member, *, due: turns.update([(member, due)]))
-    slots = {member: wheel.add(member) for member in range(100)}
-    for _ in range(PING_EVERY):
-        wheel.tick()
-    assert turns == Counter({(member, due): 1 for member in slots for due in (True, False)})
-    for member, slot in slots.items():
-        wheel.discard(member, slot)
-    for _ in range(PING_EVERY):
-        wheel.tick()
-    assert turns.total() == 200
-
-
-@pytest.fixture
-async def edge() -> AsyncIterator[tuple[Edge, int]]:
-    hub = FeedHub()
-    edge = Edge(hub.fanout, Gate(GateRules()), EdgeRules("test", "single"), HubService(hub))
-    edge.ready = True
-    edge.say_status(live=True, since="-")
-    made: list[EdgeConnection] = []
-
-    def connection() -> EdgeConnection:
-        made.append(EdgeConnection(edge))
-        return made[-1]
-
-    listener = Listener(bind("127.0.0.1", 0), connection)
-    await listener.start()
-    yield edge, listener.port
-    listener.stop()
-    for one in made:
-        one.abort()
-    await asyncio.sleep(0.02)
-
-
-async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(HANDSHAKE)
-    await reader.readuntil(b"\r\n\r\n")
-    return reader, writer
-
-
-async def _frames(reader: asyncio.StreamReader, until: int) -> list[int]:
-    """First bytes of the frames up to one that begins with ``until``."""
-    seen: list[int] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while until not in seen:
-            first, length = await reader.readexactly(2)
-            if length == 126:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-            body = await reader.readexactly(length)
-            seen.append(first)
-            if first == CLOSE:
-                assert int.from_bytes(body[:2], "big") == 1011
-    return seen
-
-
-async def _round(edge: Edge, ticks: int) -> None:
-    for _ in range(ticks):
-        edge.wheel.tick()
-        await asyncio.sleep(0)
-
-
-async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_nothing(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    reader, writer = await _connect(port)
-    await _round(served, 2 * PING_EVERY)
-    seen = await _frames(reader, CLOSE)
-    assert PING in seen
-    assert not served.connections
-    assert not served.fanout.sessions
-    assert served.closes == {1011: 1}
-    writer.close()
-
-
-class Patient(GateRules):
-    """Nothing that was used up comes back during a test."""
-
-    @property
-    def of_address(self) -> AddressLimits:
-        return replace(super().of_address, message_rate_per_s=1e-6)
-
-
-async def test_a_reconnect_brings_no_more_messages(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    served.gate = Gate(Patient())
-    _, writer = await _connect(port)
-    message = b'{"type":"unsubscribe","id":1,"endpoints":[]}'
-    writer.write((bytes((0x81, 0x80 | len(message), 0, 0, 0, 0)) + message) * 20)
-    async with asyncio.timeout(PATIENCE_S):
-        while served.received["unsubscribe"] < 20:
-            await asyncio.sleep(0.01)
-        writer.close()
-        while served.gate.open:
-            await asyncio.sleep(0.01)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(HANDSHAKE)
-    assert b" 429 " in await reader.readline()
-    writer.close()
-
-
-async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    _, writer = await _connect(port)
-    writer.write(bytes((0x01, 0x80, 0, 0, 0, 0)) + bytes((0x00, 0x80, 0, 0, 0, 0)) * 150)
-    await writer.drain()
-    await asyncio.sleep(0.2)
-    (connection,) = served.connections
-    assert connection._fragments == bytearray()
-    assert connection._fragments.__sizeof__() < 200
-    writer.close()
-
-
-@pytest.mark.parametrize("first", [0x89, 0x8A, 0x00])
-async def test_a_flood_of_small_frames_is_closed_with_4003(edge: tuple[Edge, int], first: int) -> None:
-    served, port = edge
-    _, writer = await _connect(port)
-    start = bytes((0x01, 0x80, 0, 0, 0, 0)) if first == 0 else b""
-    writer.write(start + bytes((first, 0x80, 0, 0, 0, 0)) * 20_000)
-    async with asyncio.timeout(PATIENCE_S):
-        while served.connections:
-            await asyncio.sleep(0.01)
-    assert served.closes == {4003: 1}
-    writer.close()
-
-
-@pytest.mark.parametrize("behind", [b"garbage that is no frame", bytes((0x88, 0x80, 0, 0, 0, 0)), HANDSHAKE])
-async def test_what_stands_behind_an_unanswered_request_ends_the_connection(
-    edge: tuple[Edge, int], behind: bytes
+def test_all_connections_of_an_address_may_come_back_at_once(
+    per_address: int, given: float | None, rate: float, burst: float
 ) -> None:
-    served, port = edge
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(HANDSHAKE + behind)
-    with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
-    assert (served.gate.open, len(served.knocking)) == (0, 0)
-    writer.close()
+    settings = Settings(
+        internal_port=0,
+        feed_url="ws://127.0.0.1:1/feed",
+        connections_per_address=per_address,
+        connection_rate_per_address=given,
+    )
+    limits = admission_rules(settings).address_limits
+    assert (limits.connections, limits.connect_rate_per_s, limits.connect_burst) == (per_address, rate, burst)
 
 
-async def test_endless_headers_are_cut(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /ws HTTP/1.1\r\n" + b"X-A: " + b"a" * 4000 + b"\r\n" + (b"X-B: " + b"b" * 4000 + b"\r\n") * 8)
-    with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
-    assert not served.knocking
-    writer.close()
+@pytest.mark.parametrize(("subscriptions", "burst"), [(128, 20), (1000, 60)])
+def test_client_may_ask_twice_for_all_that_it_may_subscribe_to(subscriptions: int, burst: int) -> None:
+    gate = gate_with(subscriptions=subscriptions)
+    allowance = knock(gate, "192.0.2.1")
+    assert isinstance(allowance, MessageAllowance)
+    messages = 2 * -(-subscriptions // 100)
+    for _ in range(messages):
+        assert allowance.messages.take(0)
+        allowance.charge_names(0, 100)
+    assert sum(allowance.messages.take(0) for _ in range(100)) == burst - 3 * messages
 
 
-async def test_codes_that_clients_invent_are_counted_together(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    for code in (3001, 4123, 4321, 1000):
-        reader, writer = await _connect(port)
-        writer.write(bytes((0x88, 0x82, 0, 0, 0, 0)) + code.to_bytes(2, "big"))
-        await reader.read()
-        writer.close()
-    assert served.closes == {0: 3, 1000: 1}
+def asks_for(allowance: MessageAllowance, names: int, now: float) -> bool:
+    """Subscribe to so many names, as clients do: 100 in a message; whether all messages were taken."""
+    for start in range(0, names, 100):
+        if not allowance.messages.take(now):
+            return False
+        allowance.charge_names(now, min(100, names - start))
+    return True
 
 
-async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
-    served, port = edge
-    reader, writer = await _connect(port)
-    for _ in range(3):
-        for _ in range(PING_EVERY):
-            before = next(iter(served.connections)).alive
-            served.wheel.tick()
-            if before and not next(iter(served.connections)).alive:
-                await _frames(reader, PING)
-                writer.write(bytes((PONG, 0x80, 0, 0, 0, 0)))
-                await writer.drain()
-                while not next(iter(served.connections)).alive:
-                    await asyncio.sleep(0.001)
-    assert len(served.connections) == 1
-    writer.close()
+@pytest.mark.parametrize("subscriptions", [128, 160, 170, 333, 500, 1000, 1024])
+def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(subscriptions: int) -> None:
+    gate, now = gate_with(subscriptions=subscriptions), 0.0
+    for _ in range(6):
+        outcome = knock(gate, "192.0.2.1", now)
+        while isinstance(outcome, Reply):
+            now += int(outcome.headers["Retry-After"])
+            outcome = knock(gate, "192.0.2.1", now)
+        assert asks_for(outcome, subscriptions, now)
+        gate.release("192.0.2.1", outcome, now)

@@ -11,10 +11,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from diem.fanout.feed_hub import FeedHub
-from diem.links.edge import Edge, EdgeRules, HubService
-from diem.links.gate import Gate, GateRules
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.internal import InternalListener
-from diem.links.link_monitor import LinkMonitor
+from diem.links.keepalive import LinkMonitor
 from diem.links.proxy_port import PATH, ProxyPort
 from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
@@ -30,9 +29,11 @@ class Served:
 
     def __init__(self) -> None:
         self.hub = FeedHub(limit=2)
-        self.edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-proxy"), HubService(self.hub))
+        self.edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "z-proxy"), HubService(self.hub)
+        )
         self.edge.ready = True
-        self.edge.say_status(live=True, since="-")
+        self.edge.publish_status(live=True, since="-")
         self.end = ProxyPort(self.edge, self.hub)
         self.listener = InternalListener(
             "127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, ends={PATH: self.end}
@@ -146,23 +147,23 @@ async def test_a_proxy_that_does_not_read_is_held_back_to_the_latest(served: Ser
 
 
 async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served: Served) -> None:
-    keeper = LinkMonitor("proxy", ping_every=1, give_up_after=0.05)
+    monitor = LinkMonitor("proxy", ping_every_s=1, silence_timeout_s=0.05)
     async with served.dial() as link:
         (connection,) = served.end._sessions
-        keeper.add(connection)
+        monitor.add(connection)
         connection.alive = True
-        keeper.look()
+        monitor.tick()
         async with asyncio.timeout(PATIENCE_S):
             while not connection.alive:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        keeper.look()
+        monitor.tick()
         assert connection.is_open, "its pong has been heard"
         link.transport.pause_reading()
         connection.alive = False
         await asyncio.sleep(0.1)
-        keeper.look()
-        keeper.discard(connection)
+        monitor.tick()
+        monitor.discard(connection)
         link.transport.resume_reading()
         with pytest.raises(ConnectionClosed):
             while True:

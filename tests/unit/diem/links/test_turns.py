@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.links.turns import Turns
+from diem.links.connection_limits import RequestTurns
 
 
 class Loop:
@@ -25,11 +25,11 @@ class Asker:
         self.name = name
         self.begun = begun
 
-    def take_turn(self) -> None:
+    def process_received(self) -> None:
         self.begun.append(self.name)
 
 
-def ask(turns: Turns, name: int, begun: list[int]) -> None:
+def ask(turns: RequestTurns, name: int, begun: list[int]) -> None:
     if turns.may_begin():
         begun.append(name)
     else:
@@ -38,7 +38,7 @@ def ask(turns: Turns, name: int, begun: list[int]) -> None:
 
 def test_what_is_too_much_for_a_turn_waits_for_the_next_ones() -> None:
     loop, begun = Loop(), list[int]()
-    turns = Turns(loop.ready.append, 2)
+    turns = RequestTurns(loop.ready.append, 2)
     for name in range(5):
         ask(turns, name, begun)
     assert begun == [0, 1]
@@ -55,7 +55,7 @@ def test_everybody_begins_in_the_order_of_coming_and_no_turn_has_more_than_it_ma
     per_turn: int, arrivals: list[int]
 ) -> None:
     loop, begun = Loop(), list[int]()
-    turns = Turns(loop.ready.append, per_turn)
+    turns = RequestTurns(loop.ready.append, per_turn)
     names = iter(range(1000))
     for count in [*arrivals, *[0] * (sum(arrivals) + 2)]:
         before = len(begun)

@@ -9,9 +9,8 @@ from typing import NoReturn
 import pytest
 import structlog
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, metrics
-from diem.process.faults import ConfigurationError
 from diem.process.lifecycle import Lifecycle, run
 from diem.process.settings import ProcessSettings
 

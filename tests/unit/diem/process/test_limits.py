@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from diem.process.limits import (
     AddressLimits,
     AddressTable,
-    Admission,
     AdmissionResult,
+    ConnectionQuota,
     ErrorWindow,
     MessageAllowance,
     TokenBucket,
@@ -171,12 +171,12 @@ def test_neighbours_behind_one_address_have_allowances_of_their_own() -> None:
 def test_frames_and_names_are_of_the_allowance_too() -> None:
     table = AddressTable(AddressLimits())
     allowance = table.admit("192.0.2.1", 0)
-    assert sum(allowance.take_frame(0) for _ in range(300)) == 200
+    assert sum(allowance.admit_frame(0) for _ in range(300)) == 200
     allowance.charge_names(0, 100)
     allowance.charge_names(0, 49)
     table.release("192.0.2.1", allowance, 0)
     again = table.admit("192.0.2.1", 0)
-    assert not again.take_frame(0)
+    assert not again.admit_frame(0)
     assert sent(again, 0) == 18
 
 
@@ -193,8 +193,8 @@ def test_ipv4_addresses_on_a_socket_for_both_families_are_addresses_of_their_own
     assert address_key("::ffff:192.0.2.1") != address_key("::ffff:192.0.2.2")
 
 
-def admission(limits: AddressLimits | None = None, cap: int = 10, burst: float = 10.0) -> Admission:
-    return Admission(AddressTable(limits or AddressLimits()), cap, TokenBucket(1.0, burst))
+def admission(limits: AddressLimits | None = None, cap: int = 10, burst: float = 10.0) -> ConnectionQuota:
+    return ConnectionQuota(AddressTable(limits or AddressLimits()), cap, TokenBucket(1.0, burst))
 
 
 def admitted(outcome: MessageAllowance | AdmissionResult) -> MessageAllowance:
@@ -233,7 +233,7 @@ def test_address_beyond_its_limit_does_not_use_up_the_rate() -> None:
 
 def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
     """With 20 connections at a time, below its 50, it used to get all of the 200 a second of the process."""
-    gate = Admission(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))
     opened, honest = 0, 0
     held: list[MessageAllowance] = []
     for tick in range(10_000):

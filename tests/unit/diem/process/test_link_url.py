@@ -2,8 +2,7 @@
 
 import pytest
 
-from diem.process.link_url import check_link_url
-from diem.process.settings import BadSettings, ProcessSettings
+from diem.process.settings import BadSettings, ProcessSettings, check_link_url
 from proxy.settings import Settings as ProxySettings
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.websocket.settings import Settings as ServerSettings

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from diem.process.open_files import allow_connections
+from diem.process.listeners import allow_connections
 soft, hard, clients, links = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 allow_connections(clients, links)

@@ -1,7 +1,7 @@
 """The plan of anonymous readers: per address, with a bound on addresses."""
 
-from diem.process import rate_limit
-from diem.process.rate_limit import AddressRateLimiter, RateLimit
+from diem.process import limits
+from diem.process.limits import AddressRateLimiter, RateLimit
 
 
 def test_an_address_has_its_burst_and_then_its_rate() -> None:
@@ -25,7 +25,7 @@ def test_this_machine_has_a_rate_of_its_own() -> None:
 
 def test_addresses_are_bounded_and_the_longest_silent_is_forgotten() -> None:
     reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1, 1))
-    for number in range(rate_limit.MAX_ADDRESSES + 10):
+    for number in range(limits.MAX_RATED_ADDRESSES + 10):
         reading.take(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0)
-    assert len(reading) == rate_limit.MAX_ADDRESSES
+    assert len(reading) == limits.MAX_RATED_ADDRESSES
     assert reading.take("10.0.0.0", 0) == 0

@@ -6,8 +6,7 @@ import pytest
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from diem.process.reference import reference
-from diem.process.settings import BadSettings, ProcessSettings, load
+from diem.process.settings import BadSettings, ProcessSettings, load, reference
 
 
 class Settings(ProcessSettings):

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from diem.process.child import ChildEvent, ChildState, Spec
-from diem.process.supervisor import Supervisor
+from diem.process.supervisor import ChildEvent, ChildState, Spec, Supervisor
 from tests.support.patience import PATIENCE_S
 
 SH = "/bin/sh"
@@ -155,7 +154,7 @@ async def test_stop_right_after_start_leaves_nothing_running(tmp_path: Path) -> 
 async def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = """
 import asyncio, os, pathlib, sys
-from diem.process.child import Spec
+from diem.process.supervisor import Spec
 from diem.process.supervisor import Supervisor
 
 async def main() -> None:
@@ -306,7 +305,7 @@ async def test_children_become_those_that_are_wanted_and_those_that_stay_are_lef
 
 async def test_child_without_a_log_may_write_where_its_supervisor_does() -> None:
     code = (
-        "import asyncio, os; from diem.process.child import Spec; from diem.process.supervisor import Supervisor\n"
+        "import asyncio, os; from diem.process.supervisor import Spec; from diem.process.supervisor import Supervisor\n"
         "async def main():\n"
         "    for inherit in (False, True):\n"
         "        argv = ('/bin/sh', '-c', f'echo {inherit}; exit 2')\n"

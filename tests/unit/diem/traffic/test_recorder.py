@@ -31,7 +31,7 @@ class World:
 
     def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
-        session.visit = self.recorder.came(client, bytes([number]) * 8, address)
+        session.visit = self.recorder.connected(client, bytes([number]) * 8, address)
         self.hub.fanout.join(session)
         return session
 

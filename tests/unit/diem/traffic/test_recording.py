@@ -55,7 +55,7 @@ class World:
 
     def clients(self, count: int) -> None:
         for number in range(count):
-            self.recorder.came(None, number.to_bytes(8))
+            self.recorder.connected(None, number.to_bytes(8))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

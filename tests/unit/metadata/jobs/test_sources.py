@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
-from diem.process.faults import ConfigurationError
 from metadata.jobs.sources import FileSource, KafkaSource, client_options, unread_files
 
 

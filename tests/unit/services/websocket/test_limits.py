@@ -6,7 +6,7 @@ from websockets.datastructures import Headers
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.gate import Gate, gate_rules
+from diem.links.edge import Admission, admission_rules
 from diem.process.limits import MessageAllowance
 from diem.protocol.messages import MAX_NAMES
 from diem.protocol.partition_map import Head, PartitionMap
@@ -39,7 +39,7 @@ def test_what_one_client_had_at_several_servers_is_taken_by_one_and_the_bound_ho
 @pytest.mark.parametrize("mode", ["single", "z-client"])
 def test_a_client_may_ask_twice_for_all_that_a_server_lets_it_hold(mode: str) -> None:
     settings = Settings.model_validate({"mode": mode})
-    outcome = Gate(gate_rules(settings)).enter("127.0.0.1", Headers(), 0.0)[1]
+    outcome = Admission(admission_rules(settings)).admit("127.0.0.1", Headers(), 0.0)[1]
     assert isinstance(outcome, MessageAllowance)
     for _ in range(2):
         for start in range(0, settings.connection_subscriptions, MAX_NAMES):

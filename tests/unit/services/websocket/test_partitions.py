@@ -7,8 +7,7 @@ import orjson
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.edge import Edge, EdgeRules, HubService
-from diem.links.gate import Gate, GateRules
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.process.clock import SystemClock
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
@@ -51,7 +50,9 @@ class Group:
     def __init__(self) -> None:
         self.ownership = Ownership()
         self.hub = FeedHub(ownership=self.ownership)
-        self.edge = Edge(self.hub.fanout, Gate(GateRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub))
+        self.edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub)
+        )
         self.server = WebSocketServer(self.hub, self.edge, SystemClock(), self.ownership)
         self._offset = 0
 

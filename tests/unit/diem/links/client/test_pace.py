@@ -8,9 +8,8 @@ import pytest
 from diem.fanout.feed_hub import FeedHub
 from diem.links.client import Event, UpdatesClient
 from diem.links.client.pace import Pace
-from diem.links.edge import Edge, EdgeRules, HubService
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
-from diem.links.gate import Gate, GateRules
 from diem.protocol.codes import Close, reconnects
 from tests.support.virtual_time import VirtualLoop, run_virtual
 
@@ -26,12 +25,12 @@ class Served:
     def __init__(self, loop: VirtualLoop, subscriptions: int = 128) -> None:
         self.loop = loop
         self.dials: list[float] = []
-        gate = Gate(GateRules(subscriptions=subscriptions))
+        gate = Admission(AdmissionRules(subscriptions=subscriptions))
         hub = FeedHub(limit=10_000)
         rules = EdgeRules("test", "single", subscriptions=subscriptions)
         self.edge = Edge(hub.fanout, gate, rules, HubService(hub))
         self.edge.ready = True
-        self.edge.say_status(live=True, since="-")
+        self.edge.publish_status(live=True, since="-")
         self.client = UpdatesClient(URL)
         self.events: list[Event] = []
         self.ended = False

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
-from diem.process.faults import ConfigurationError
 from diem.protocol import endpoints
 from services.data.datasets import QUANTITIES, Dataset
 from services.data.errors import StoreUnavailable

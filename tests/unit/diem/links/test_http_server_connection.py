@@ -9,9 +9,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
-from diem.links import turns
+from diem.links import connection_limits
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http import HttpServer, TimedProtocol, make_server
+from diem.links.http_server import HttpServer, TimedProtocol, make_server
 
 HELLO = PlainTextResponse("hello")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -89,7 +89,7 @@ async def test_a_connection_whose_next_request_has_begun_does_not_give_way() -> 
 
 
 async def test_requests_that_are_sent_ahead_of_answers_have_turns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PER_TURN", 2)
+    monkeypatch.setattr(connection_limits, "REQUESTS_PER_TURN", 2)
     server = serving(HELLO, readers=10)
     connections = [connected(server) for _ in range(8)]
     for protocol, _ in connections:
@@ -106,7 +106,7 @@ async def test_requests_that_are_sent_ahead_of_answers_have_turns_as_well(monkey
 
 
 async def test_a_request_that_waits_for_its_turn_is_not_cut_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PER_TURN", 1)
+    monkeypatch.setattr(connection_limits, "REQUESTS_PER_TURN", 1)
     server = serving(HELLO, readers=10)
     (idle, wire), (other, _) = connected(server), connected(server)
     idle.data_received(GET)

@@ -1,23 +1,29 @@
-"""The server side of a listener: HTTP answers for GET, WebSocket upgrades by path, and a bound on slow handshakes."""
+"""Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
+
+``Listener`` leaves accepting to the event loop. ``BatchAcceptor`` accepts many connections a turn: libuv accepts one,
+so while a herd keeps turns busy, hundreds wait in the kernel's queue, the writer's among them, for seconds.
+"""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
+import structlog
 from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from diem.links.connection import QUIET, Connection
+from diem.links.connection import SILENT_LOGGER, Connection
 from diem.process.listeners import BACKLOG
 
-MAX_HEAD: Final = 16 * 1024
+MAX_HEAD_BYTES: Final = 16 * 1024
 """Bytes of a request: the library alone would take 1 MiB (docs/reliability.md S17)."""
-HANDSHAKE_TIMEOUT: Final = 10.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 """Seconds after which a connection that has not sent its request is cut (docs/reliability.md S16)."""
 
 
@@ -37,7 +43,7 @@ class ServerConnection(Connection):
     __slots__ = ("_deadline", "_head")
 
     def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
-        super().__init__(ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=QUIET))
+        super().__init__(ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=SILENT_LOGGER))
         self._deadline: asyncio.TimerHandle | None = None
         self._head = 0
 
@@ -57,13 +63,13 @@ class ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time that the peer has for its request."""
         super().connection_made(transport)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT, self._cut_if_silent)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._cut_if_silent)
 
     def data_received(self, data: bytes) -> None:
         """Bound the request, then handle what arrives."""
         if self.protocol.state is CONNECTING:
             self._head += len(data)
-            if self._head > MAX_HEAD:
+            if self._head > MAX_HEAD_BYTES:
                 self.abort()
                 return
         super().data_received(data)
@@ -148,3 +154,59 @@ class Listener:
             self._server.close()
             self._server = None
         self._socket.close()
+
+
+ACCEPT_BATCH: Final = 64
+"""Connections that are accepted in one turn, which takes some milliseconds."""
+EXHAUSTED_PAUSE_S: Final = 1.0
+"""After which it is tried again, when there was no descriptor for a connection."""
+_EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+_logger = structlog.get_logger(__name__)
+
+
+class BatchAcceptor:
+    """Accepts what comes to ``listener``, a non-blocking socket, until :meth:`stop`; the socket stays open."""
+
+    def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._rest: asyncio.TimerHandle | None = None
+        self._start()
+
+    def stop(self) -> None:
+        """Accept nothing more; what was accepted goes on."""
+        self._loop.remove_reader(self._listener)
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def _start(self) -> None:
+        self._rest = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                connection, _address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                _logger.warning("no connection can be accepted now", error=error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._rest = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
+                return
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opening = self._loop.create_task(self._open(connection))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except OSError:  # it has gone already
+            connection.close()

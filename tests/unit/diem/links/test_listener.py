@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from diem.links import accepting
-from diem.links.accepting import AT_ONCE, Acceptor
+from diem.links import listener as listener_module
+from diem.links.listener import ACCEPT_BATCH, BatchAcceptor
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
 
@@ -62,11 +62,11 @@ async def until_made(count: int) -> None:
 
 async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(listener: socket.socket) -> None:
     asked = Listener(listener)
-    clients = await dial(listener, AT_ONCE + 5)
-    acceptor = Acceptor(asked, Counting)  # type: ignore[arg-type]  # it has what is needed
+    clients = await dial(listener, ACCEPT_BATCH + 5)
+    acceptor = BatchAcceptor(asked, Counting)  # type: ignore[arg-type]  # it has what is needed
     acceptor._accept()
-    assert asked.asked == AT_ONCE
-    await until_made(AT_ONCE + 5)
+    assert asked.asked == ACCEPT_BATCH
+    await until_made(ACCEPT_BATCH + 5)
     acceptor.stop()
     for client in clients:
         client.close()
@@ -75,8 +75,8 @@ async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(list
 async def test_without_descriptors_it_is_tried_again_later(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "REST_S", 0.01)
-    acceptor = Acceptor(Listener(listener, errno.EMFILE, errno.ECONNABORTED), Counting)  # type: ignore[arg-type]
+    monkeypatch.setattr(listener_module, "EXHAUSTED_PAUSE_S", 0.01)
+    acceptor = BatchAcceptor(Listener(listener, errno.EMFILE, errno.ECONNABORTED), Counting)  # type: ignore[arg-type]
     (client,) = await dial(listener, 1)
     await until_made(1)
     acceptor.stop()

@@ -1,4 +1,4 @@
-"""A public HTTP server: uvicorn, under signals and a deadline that are ours, with bounds on time and connections."""
+"""REST listeners: uvicorn under our signals, deadlines and connection limits; and a fallback for internal listeners."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-from diem.links.accepting import Acceptor
-from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits
+from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
+from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import problem
-from diem.links.turns import Turns, turns_of_loop
 from diem.process.limits import AdmissionResult
-from diem.process.open_files import OTHER_FILES, raise_open_files
+from diem.process.listeners import OTHER_FILES, raise_open_files
 
 REQUEST_S: Final = 10.0
 """Within which a request head must be complete, counted from the connection's start or from the head's first byte."""
@@ -52,7 +52,7 @@ class TimedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limiter: "ConnectionLimiter[TimedProtocol]",
-        turns: "tuple[Turns, Turns]",
+        turns: "tuple[RequestTurns, RequestTurns]",
         privileged: Callable[[Scope], bool] | None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -113,7 +113,7 @@ class TimedProtocol(H11Protocol):
         else:
             super().handle_events()
 
-    def take_turn(self) -> None:
+    def process_received(self) -> None:
         """Work on what was received."""
         data, self._received = self._received, None
         if data is None or self.transport.is_closing():
@@ -121,7 +121,7 @@ class TimedProtocol(H11Protocol):
         self.flow.resume_reading()
         self._take(data)
 
-    def _take_or_wait(self, data: bytes, turns: Turns) -> None:
+    def _take_or_wait(self, data: bytes, turns: RequestTurns) -> None:
         if turns.may_begin():
             self._take(data)
         else:
@@ -245,7 +245,7 @@ class HttpServer(uvicorn.Server):
     """uvicorn without a hand on the process's signals: :meth:`run_until` ends it."""
 
     limiter: "ConnectionLimiter[TimedProtocol]"
-    _acceptors: Sequence[Acceptor] = ()
+    _acceptors: Sequence[BatchAcceptor] = ()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -255,7 +255,7 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections ourselves."""
         await super().startup([])
-        self._acceptors = [Acceptor(listener, self._make_protocol) for listener in sockets or []]
+        self._acceptors = [BatchAcceptor(listener, self._make_protocol) for listener in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing more, and answer what has begun."""
@@ -323,3 +323,53 @@ def make_server(
     server = HttpServer(config)
     server.limiter = limiter
     return server
+
+
+CLOSE: Final = (b"connection", b"close")
+"""With every answer: the next request on the connection might be for the listener, not the application."""
+
+
+class AsgiFallback:
+    """An application for everything below ``prefix``, whatever the method.
+
+    The listener's own connections know GET and WebSocket upgrades alone, and hold little; a connection that asks for
+    something below the prefix is handed over with what was received of it, and ends with the answer, as all of them do.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._config = uvicorn.Config(
+            app,
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._state.default_headers = [CLOSE]
+        self._prefix = prefix.encode()
+
+    def wants(self, head: bytes) -> bool | None:
+        """Whether a request that begins with ``head`` is for the application; None while that cannot be known."""
+        _method, space, rest = head.partition(b" ")
+        path, end, _ = rest.partition(b" ")
+        if not space or not (end or len(path) > len(self._prefix)):
+            return None
+        return path == self._prefix or path.startswith((self._prefix + b"/", self._prefix + b"?"))
+
+    def take(self, transport: asyncio.Transport, received: bytes) -> None:
+        """The connection is the application's from now on."""
+        protocol: Any = H11Protocol(self._config, self._state, {})
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(received)
+
+    async def drain(self, seconds: float) -> None:
+        """Let requests that have begun be answered."""
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=seconds)

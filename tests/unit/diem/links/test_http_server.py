@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from diem.links import connection_limits, http, turns
+from diem.links import connection_limits, http_server
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http import HttpServer, make_server
+from diem.links.http_server import HttpServer, make_server
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
 
@@ -95,7 +95,7 @@ async def dribble(wire: Wire) -> None:
 
 
 async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.1)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
     async with serving(HELLO) as port, dialled(port) as wire:
         for _ in range(2):
             assert await wire.ask() == b"HTTP/1.1 200 OK"
@@ -106,7 +106,7 @@ async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.Monk
 
 
 async def test_a_body_that_dribbles_in_after_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.1)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
     async with serving(HELLO) as port, dialled(port) as wire:
         assert await wire.ask(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n") == b"HTTP/1.1 200 OK"
         dribbling = asyncio.create_task(dribble(wire))
@@ -115,7 +115,7 @@ async def test_a_body_that_dribbles_in_after_its_answer_is_cut(monkeypatch: pyte
 
 
 async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.05)
     go = asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,14 +127,14 @@ async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: py
         wire.writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
         answer = asyncio.create_task(wire.ask(b"b"))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(answer), 4 * http.REQUEST_S)
+            await asyncio.wait_for(asyncio.shield(answer), 4 * http_server.REQUEST_S)
         go.set()
         assert await answer == b"HTTP/1.1 200 OK"
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
 async def test_an_answer_that_is_not_taken_is_cut(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
-    monkeypatch.setattr(http, "ANSWER_S", 0.1)
+    monkeypatch.setattr(http_server, "ANSWER_S", 0.1)
     async with running(PlainTextResponse("x" * 20_000_000)) as (server, port):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(HEAD + more + b"\r\n")
@@ -254,7 +254,7 @@ async def test_privileged_requests_have_connections_of_their_own() -> None:
 async def test_requests_that_wait_for_their_turn_are_answered_whole_and_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns, "PER_TURN", 1)
+    monkeypatch.setattr(connection_limits, "REQUESTS_PER_TURN", 1)
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         body = await HttpRequest(scope, receive).body()

@@ -1,0 +1,118 @@
+"""Keepalive: a monitor for the links between processes, and one timer wheel for all client connections."""
+
+import asyncio
+import random
+from collections.abc import Hashable
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from diem.links.connection import Connection
+
+CHECK_EVERY_S: Final = 1.0
+PING_EVERY_S: Final = 2.0
+SILENCE_TIMEOUT_S: Final = 5.0
+"""Seconds without anything from the peer after which a link is cut."""
+
+
+class LinkMonitor:
+    """Pings internal links every 2 s and cuts them after 5 s of silence (docs/protocol.md section 2).
+
+    Call :meth:`tick` once a second, or have :meth:`run` do it.
+
+    Args:
+        what: name of the peers in the log.
+        ping_every_s: seconds between two pings.
+        silence_timeout_s: seconds of silence after which a link is cut.
+    """
+
+    def __init__(
+        self, what: str, *, ping_every_s: float = PING_EVERY_S, silence_timeout_s: float = SILENCE_TIMEOUT_S
+    ) -> None:
+        self._what = what
+        self._ping_every = max(1, round(ping_every_s / CHECK_EVERY_S))
+        self._silence_timeout_s = silence_timeout_s
+        self._last_alive: dict[Connection, float] = {}
+        self._ticks = 0
+        self._log = structlog.get_logger("links")
+
+    def add(self, connection: Connection) -> None:
+        """Start to monitor a link."""
+        self._last_alive[connection] = asyncio.get_running_loop().time()
+
+    def discard(self, connection: Connection) -> None:
+        """Stop to monitor a link; one that is not monitored changes nothing."""
+        self._last_alive.pop(connection, None)
+
+    def tick(self) -> None:
+        """Advance by one second: cut silent links, ping the others when it is time."""
+        now = asyncio.get_running_loop().time()
+        self._ticks += 1
+        for connection, last_alive in list(self._last_alive.items()):
+            if connection.alive:
+                self._last_alive[connection], connection.alive = now, False
+            elif now - last_alive >= self._silence_timeout_s:
+                self._log.warning(f"{self._what} silent, link cut")
+                connection.abort()
+            if self._ticks % self._ping_every == 0:
+                connection.ping()
+
+    async def run(self) -> None:
+        """Tick every second until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            self.tick()
+
+
+CLIENT_PING_EVERY_S: Final = 25
+"""Seconds between two pings to one client (docs/reliability.md S14); also between two status frames."""
+PONG_TIMEOUT_S: Final = 10
+"""Seconds after a ping within which something must arrive from the client."""
+
+
+class WheelMember(Hashable, Protocol):
+    """A connection that a wheel keeps alive."""
+
+    def on_ping_due(self) -> None:
+        """Called every :data:`CLIENT_PING_EVERY_S` seconds."""
+        ...
+
+    def on_pong_deadline(self) -> None:
+        """Called :data:`PONG_TIMEOUT_S` seconds after every :meth:`on_ping_due`."""
+        ...
+
+
+T = TypeVar("T", bound=WheelMember)
+
+
+class TimerWheel(Generic[T]):
+    """Calls every member's :meth:`~WheelMember.on_ping_due` once in 25 s, spread evenly over the seconds."""
+
+    def __init__(self) -> None:
+        self._slots: list[set[T]] = [set() for _ in range(CLIENT_PING_EVERY_S)]
+        self._now = 0
+
+    def add(self, member: T) -> int:
+        """Add a member; return its slot, which :meth:`discard` needs."""
+        slot = random.randrange(CLIENT_PING_EVERY_S)  # noqa: S311 - jitter is no secret
+        self._slots[slot].add(member)
+        return slot
+
+    def discard(self, member: T, slot: int) -> None:
+        """Remove a member."""
+        self._slots[slot].discard(member)
+
+    def tick(self) -> None:
+        """Advance by one second."""
+        self._now = (self._now + 1) % CLIENT_PING_EVERY_S
+        # Copies: a call may close its member, which then leaves its slot. A slot holds 1/25 of all members.
+        for member in tuple(self._slots[self._now - PONG_TIMEOUT_S]):
+            member.on_pong_deadline()
+        for member in tuple(self._slots[self._now]):
+            member.on_ping_due()
+
+    async def run(self) -> None:
+        """Tick every second until cancelled."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.tick()

@@ -1,0 +1,211 @@
+"""The wheel comes to every client in turn; whoever shows no sign of life after its ping is closed with 1011."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from diem.fanout.feed_hub import FeedHub
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
+from diem.links.edge_connection import EdgeConnection
+from diem.links.keepalive import CLIENT_PING_EVERY_S, TimerWheel
+from diem.links.listener import Listener
+from diem.process.limits import AddressLimits
+from diem.process.listeners import bind
+from tests.support.patience import PATIENCE_S
+
+PING, PONG, CLOSE = 0x89, 0x8A, 0x88
+HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
+)
+
+
+class Member:
+    def __init__(self, turns: Counter[tuple["Member", bool]]) -> None:
+        self._turns = turns
+
+    def on_ping_due(self) -> None:
+        self._turns[self, True] += 1
+
+    def on_pong_deadline(self) -> None:
+        self._turns[self, False] += 1
+
+
+def test_every_member_is_pinged_and_checked_once_in_each_round() -> None:
+    turns: Counter[tuple[Member, bool]] = Counter()
+    wheel: TimerWheel[Member] = TimerWheel()
+    slots = {member: wheel.add(member) for member in [Member(turns) for _ in range(100)]}
+    for _ in range(CLIENT_PING_EVERY_S):
+        wheel.tick()
+    assert turns == Counter({(member, due): 1 for member in slots for due in (True, False)})
+    for member, slot in slots.items():
+        wheel.discard(member, slot)
+    for _ in range(CLIENT_PING_EVERY_S):
+        wheel.tick()
+    assert turns.total() == 200
+
+
+@pytest.fixture
+async def edge() -> AsyncIterator[tuple[Edge, int]]:
+    hub = FeedHub()
+    edge = Edge(hub.fanout, Admission(AdmissionRules()), EdgeRules("test", "single"), HubService(hub))
+    edge.ready = True
+    edge.publish_status(live=True, since="-")
+    made: list[EdgeConnection] = []
+
+    def connection() -> EdgeConnection:
+        made.append(EdgeConnection(edge))
+        return made[-1]
+
+    listener = Listener(bind("127.0.0.1", 0), connection)
+    await listener.start()
+    yield edge, listener.port
+    listener.stop()
+    for one in made:
+        one.abort()
+    await asyncio.sleep(0.02)
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def _frames(reader: asyncio.StreamReader, until: int) -> list[int]:
+    """First bytes of the frames up to one that begins with ``until``."""
+    seen: list[int] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while until not in seen:
+            first, length = await reader.readexactly(2)
+            if length == 126:
+                length = int.from_bytes(await reader.readexactly(2), "big")
+            body = await reader.readexactly(length)
+            seen.append(first)
+            if first == CLOSE:
+                assert int.from_bytes(body[:2], "big") == 1011
+    return seen
+
+
+async def _round(edge: Edge, ticks: int) -> None:
+    for _ in range(ticks):
+        edge.wheel.tick()
+        await asyncio.sleep(0)
+
+
+async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_nothing(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    await _round(served, 2 * CLIENT_PING_EVERY_S)
+    seen = await _frames(reader, CLOSE)
+    assert PING in seen
+    assert not served.connections
+    assert not served.fanout.sessions
+    assert served.closes == {1011: 1}
+    writer.close()
+
+
+class Patient(AdmissionRules):
+    """Nothing that was used up comes back during a test."""
+
+    @property
+    def address_limits(self) -> AddressLimits:
+        return replace(super().address_limits, message_rate_per_s=1e-6)
+
+
+async def test_a_reconnect_brings_no_more_messages(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    served.admission = Admission(Patient())
+    _, writer = await _connect(port)
+    message = b'{"type":"unsubscribe","id":1,"endpoints":[]}'
+    writer.write((bytes((0x81, 0x80 | len(message), 0, 0, 0, 0)) + message) * 20)
+    async with asyncio.timeout(PATIENCE_S):
+        while served.received["unsubscribe"] < 20:
+            await asyncio.sleep(0.01)
+        writer.close()
+        while served.admission.open:
+            await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE)
+    assert b" 429 " in await reader.readline()
+    writer.close()
+
+
+async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    _, writer = await _connect(port)
+    writer.write(bytes((0x01, 0x80, 0, 0, 0, 0)) + bytes((0x00, 0x80, 0, 0, 0, 0)) * 150)
+    await writer.drain()
+    await asyncio.sleep(0.2)
+    (connection,) = served.connections
+    assert connection._fragments == bytearray()
+    assert connection._fragments.__sizeof__() < 200
+    writer.close()
+
+
+@pytest.mark.parametrize("first", [0x89, 0x8A, 0x00])
+async def test_a_flood_of_small_frames_is_closed_with_4003(edge: tuple[Edge, int], first: int) -> None:
+    served, port = edge
+    _, writer = await _connect(port)
+    start = bytes((0x01, 0x80, 0, 0, 0, 0)) if first == 0 else b""
+    writer.write(start + bytes((first, 0x80, 0, 0, 0, 0)) * 20_000)
+    async with asyncio.timeout(PATIENCE_S):
+        while served.connections:
+            await asyncio.sleep(0.01)
+    assert served.closes == {4003: 1}
+    writer.close()
+
+
+@pytest.mark.parametrize("behind", [b"garbage that is no frame", bytes((0x88, 0x80, 0, 0, 0, 0)), HANDSHAKE])
+async def test_what_stands_behind_an_unanswered_request_ends_the_connection(
+    edge: tuple[Edge, int], behind: bytes
+) -> None:
+    served, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HANDSHAKE + behind)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    assert (served.admission.open, len(served.pending_handshakes)) == (0, 0)
+    writer.close()
+
+
+async def test_endless_headers_are_cut(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /ws HTTP/1.1\r\n" + b"X-A: " + b"a" * 4000 + b"\r\n" + (b"X-B: " + b"b" * 4000 + b"\r\n") * 8)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    assert not served.pending_handshakes
+    writer.close()
+
+
+async def test_codes_that_clients_invent_are_counted_together(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    for code in (3001, 4123, 4321, 1000):
+        reader, writer = await _connect(port)
+        writer.write(bytes((0x88, 0x82, 0, 0, 0, 0)) + code.to_bytes(2, "big"))
+        await reader.read()
+        writer.close()
+    assert served.closes == {0: 3, 1000: 1}
+
+
+async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    for _ in range(3):
+        for _ in range(CLIENT_PING_EVERY_S):
+            before = next(iter(served.connections)).alive
+            served.wheel.tick()
+            if before and not next(iter(served.connections)).alive:
+                await _frames(reader, PING)
+                writer.write(bytes((PONG, 0x80, 0, 0, 0, 0)))
+                await writer.drain()
+                while not next(iter(served.connections)).alive:
+                    await asyncio.sleep(0.001)
+    assert len(served.connections) == 1
+    writer.close()

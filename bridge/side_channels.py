@@ -1,4 +1,7 @@
-"""Side channels of a group's feed: the partition map, and the owner of every partition."""
+"""Side channels of a group's feed: the partition map, and the owner of every partition.
+
+Tasks beside the session that starts them: they write to its link, and share none of its state.
+"""
 
 import asyncio
 import contextlib

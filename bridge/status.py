@@ -1,4 +1,4 @@
-"""Readiness, status and metrics of a bridge."""
+"""Readiness, status and metrics of a bridge: all values that operators see, read from all of its parts."""
 
 import os
 import time

@@ -257,6 +257,7 @@ async def test_member_rejoins_when_the_group_has_old_urls_of_its_server(group: G
 
 async def test_group_is_read_more_often_until_it_agrees_with_the_assignment(group: Group, wire: Wire) -> None:
     group.owners = {0: "b001", 2: "b002"}
+    group.feed.on_assignment()
     async with asyncio.timeout(PATIENCE_S):
         while group.reads < 5:
             await asyncio.sleep(0)

@@ -15,9 +15,7 @@ class Settings(KafkaSettings):
     model_config = SettingsConfigDict(env_prefix="DIEM_BRIDGE_")
     process: ClassVar[str] = "bridge"
 
-    number: int = Field(
-        default=1, ge=1, le=999, description="Number of this bridge and of its server, from 1."
-    )
+    number: int = Field(default=1, ge=1, le=999, description="Number of this bridge and of its server, from 1.")
     clone: int | None = Field(
         default=None,
         ge=1,

@@ -16,7 +16,7 @@ from services.broadcast import main as broadcast
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.datasets import Point, build
 from services.data.store import Store
-from tests.support.bridging import bridging, updates_topic
+from tests.support.bridge import running_bridge, updates_topic
 from tests.support.ports import free_port
 from tests.support.small import MemoryFeed
 
@@ -135,7 +135,7 @@ async def node(directory: Path) -> AsyncIterator[FeedUnderTest]:
 @contextlib.asynccontextmanager
 async def bridge(directory: Path, options: KafkaOptions) -> AsyncIterator[FeedUnderTest]:
     """A bridge that reads a topic of one partition, and the one of hot updates, in which nothing is."""
-    async with updates_topic(options, partitions=1) as topic, bridging(directory, options) as running:
+    async with updates_topic(options, partitions=1) as topic, running_bridge(directory, options) as running:
 
         class Bridge:
             url, key = running.url, running.key

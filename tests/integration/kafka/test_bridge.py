@@ -27,7 +27,7 @@ from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
-from tests.support.bridging import Heard, Running, UpdatesTopic, bridging, until, updates_topic
+from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, until, updates_topic
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
@@ -39,13 +39,13 @@ async def topic(kafka_options: KafkaOptions) -> AsyncIterator[UpdatesTopic]:
 
 
 @pytest.fixture
-async def running(topic: UpdatesTopic, tmp_path: Path) -> AsyncIterator[Running]:
-    async with bridging(tmp_path, topic.options) as bridge:
+async def running(topic: UpdatesTopic, tmp_path: Path) -> AsyncIterator[RunningBridge]:
+    async with running_bridge(tmp_path, topic.options) as bridge:
         yield bridge
 
 
 @contextlib.asynccontextmanager
-async def raw(running: Running) -> AsyncIterator[ClientConnection]:
+async def raw(running: RunningBridge) -> AsyncIterator[ClientConnection]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -64,7 +64,7 @@ async def raw(running: Running) -> AsyncIterator[ClientConnection]:
         yield connection
 
 
-async def becomes(running: Running, within: float = PATIENCE_S, **expected: Any) -> dict[str, Any]:
+async def becomes(running: RunningBridge, within: float = PATIENCE_S, **expected: Any) -> dict[str, Any]:
     async with asyncio.timeout(within):
         while True:
             status = await running.status()
@@ -74,30 +74,30 @@ async def becomes(running: Running, within: float = PATIENCE_S, **expected: Any)
 
 
 async def test_every_partition_catches_up_once_the_empty_ones_too_and_a_beat_follows(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put("/a")
-    heard = Heard()
-    async with running.reading(heard):
-        await until(lambda: heard.beats)
+    recorder = FeedRecorder()
+    async with running.reading(recorder):
+        await until(lambda: recorder.heartbeats)
         await topic.put("/a", "/b", "/c")
-        await until(lambda: heard.names == {"/a", "/b", "/c"})
-        await until(lambda: len(heard.beats) >= 3)
+        await until(lambda: recorder.names == {"/a", "/b", "/c"})
+        await until(lambda: len(recorder.heartbeats) >= 3)
         status = await running.status()
         await topic.put("/hot", hot=True)
-        await until(lambda: "/hot" in heard.names)
-    assert sorted(heard.caught_up_names()) == sorted(topic.names)
-    assert heard.state.source == status["source"]
+        await until(lambda: "/hot" in recorder.names)
+    assert sorted(recorder.caught_up_names()) == sorted(topic.names)
+    assert recorder.state.source == status["source"]
     assert {name: status[name] for name in ("ready", "live", "reader", "partitions", "position", "lag", "bad")} == {
         "ready": True, "live": True, "reader": True, "partitions": 4, "position": 4, "lag": 0, "bad": 0,
     }  # fmt: skip
 
 
 async def test_positions_are_committed_and_are_never_where_reading_starts(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(50)))
-    first = Heard()
+    first = FeedRecorder()
     parts = [TopicPartition(topic.name, number) for number in range(4)]
     async with (
         AIOKafkaConsumer(
@@ -109,28 +109,28 @@ async def test_positions_are_committed_and_are_never_where_reading_starts(
         async with asyncio.timeout(PATIENCE_S):
             while sum([await group.committed(part) or 0 for part in parts]) < 50:
                 await asyncio.sleep(0.1)
-    again = Heard()
+    again = FeedRecorder()
     async with running.reading(again):
         await until(lambda: again.state.caught_up)
         assert again.records == 50
 
 
 async def test_a_reader_goes_on_at_its_positions_and_a_name_it_does_not_know_starts_at_the_beginning(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(50)))
-    heard = Heard()
-    async with running.reading(heard):
-        await until(lambda: heard.state.caught_up)
+    recorder = FeedRecorder()
+    async with running.reading(recorder):
+        await until(lambda: recorder.state.caught_up)
     unknown = f"{topic.name}/2"
-    del heard.state._logs[unknown]
-    before = heard.records
-    async with running.reading(heard):
-        await until(lambda: heard.state.caught_up and unknown in heard.state.positions)
-    assert heard.records - before == sum(topic.partition(f"/{n}") == 2 for n in range(50))
+    del recorder.state._logs[unknown]
+    before = recorder.records
+    async with running.reading(recorder):
+        await until(lambda: recorder.state.caught_up and unknown in recorder.state.positions)
+    assert recorder.records - before == sum(topic.partition(f"/{n}") == 2 for n in range(50))
 
 
-async def test_a_position_beyond_the_end_of_a_log_starts_that_log_over(topic: UpdatesTopic, running: Running) -> None:
+async def test_position_beyond_the_end_of_a_log_starts_it_over(topic: UpdatesTopic, running: RunningBridge) -> None:
     await topic.put(*(f"/{n}" for n in range(20)))
     name = f"{topic.name}/1"
     source = (await becomes(running, ready=True))["source"]
@@ -146,36 +146,36 @@ async def test_a_position_beyond_the_end_of_a_log_starts_that_log_over(topic: Up
                     state.apply(feed.decode_batch(message))
 
 
-async def test_the_greatest_version_of_a_log_is_what_a_reader_gets(topic: UpdatesTopic, running: Running) -> None:
+async def test_the_greatest_version_of_a_log_is_what_a_reader_gets(topic: UpdatesTopic, running: RunningBridge) -> None:
     v = topic.version
     await topic.write(*((b"/a", encode("/a", version, v), 0) for version in (v + 8, v + 9, v + 8)))
-    heard = Heard()
-    async with running.reading(heard):
-        await until(lambda: heard.state.caught_up)
-        assert heard.state.retained[b"/a"].version == v + 9
+    recorder = FeedRecorder()
+    async with running.reading(recorder):
+        await until(lambda: recorder.state.caught_up)
+        assert recorder.state.retained[b"/a"].version == v + 9
 
 
-async def test_a_second_reader_gets_the_link_and_the_first_is_sent_away(topic: UpdatesTopic, running: Running) -> None:
+async def test_second_reader_replaces_the_first(topic: UpdatesTopic, running: RunningBridge) -> None:
     await topic.put("/a")
     async with raw(running) as first:
         await first.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
         assert orjson.loads(await first.recv())["type"] == "hello"
-        second = Heard()
+        second = FeedRecorder()
         async with running.reading(second):
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
                     await first.recv()
             assert closed.value.rcvd is not None
             assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4500, "replaced")
-            await until(lambda: second.names == {"/a"} and len(second.beats) >= 2)
+            await until(lambda: second.names == {"/a"} and len(second.heartbeats) >= 2)
 
 
 async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_within_a_second(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
-    heard = Heard()
-    async with running.reading(heard), stalls() as stalled:
-        await until(lambda: heard.beats)
+    recorder = FeedRecorder()
+    async with running.reading(recorder), stalls() as stalled:
+        await until(lambda: recorder.heartbeats)
         good = encode("/good", topic.version, topic.version)
         await topic.write(
             (b"/bad", b"\x00\xff not json", 0),
@@ -185,10 +185,10 @@ async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_w
             (b"/good", good, 0),
         )
         written, stood = time.monotonic(), stalled.seconds
-        await until(lambda: "/good" in heard.names)
+        await until(lambda: "/good" in recorder.names)
         assert time.monotonic() - written - (stalled.seconds - stood) < FACTOR
-        assert heard.resynced == ["/bad"]
-        assert heard.state.positions[f"{topic.name}/0"] == 4
+        assert recorder.resynced == ["/bad"]
+        assert recorder.state.positions[f"{topic.name}/0"] == 4
         assert (await running.status())["bad"] == 2
         metrics = _metrics((await running.get("/metrics")).text)
     assert metrics["diem_updates_received_total"] == 4
@@ -204,38 +204,38 @@ def _metrics(text: str) -> dict[str, float]:
 
 
 async def test_more_partitions_are_announced_and_read_from_their_beginning(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(20)))
-    heard = Heard()
-    async with running.reading(heard) as reader:
-        await until(lambda: heard.beats)
+    recorder = FeedRecorder()
+    async with running.reading(recorder) as reader:
+        await until(lambda: recorder.heartbeats)
         await topic.grow(6)
         await topic.put(*(f"/new/{n}" for n in range(50)))
-        await until(lambda: len(heard.names) == 70 and heard.state.caught_up)
+        await until(lambda: len(recorder.names) == 70 and recorder.state.caught_up)
         assert reader.connects == 1
-        beats = len(heard.beats)
-        await until(lambda: len(heard.beats) > beats)
-    hellos = [each for each in heard.said if isinstance(each, feed.Hello)]
+        beats = len(recorder.heartbeats)
+        await until(lambda: len(recorder.heartbeats) > beats)
+    hellos = [each for each in recorder.control if isinstance(each, feed.Hello)]
     assert [len(hello.names) for hello in hellos] == [5, 7]
-    assert sorted(heard.caught_up_names()) == sorted(hellos[-1].names)
-    assert heard.records == 70, "nothing is read twice"
+    assert sorted(recorder.caught_up_names()) == sorted(hellos[-1].names)
+    assert recorder.records == 70, "nothing is read twice"
 
 
-async def test_without_a_reader_nothing_is_consumed(topic: UpdatesTopic, running: Running) -> None:
-    heard = Heard()
-    async with running.reading(heard):
-        await until(lambda: heard.beats)
+async def test_without_a_reader_nothing_is_consumed(topic: UpdatesTopic, running: RunningBridge) -> None:
+    recorder = FeedRecorder()
+    async with running.reading(recorder):
+        await until(lambda: recorder.heartbeats)
     await becomes(running, reader=False, lag=None)
     await topic.put("/a")
     await asyncio.sleep(1.5)  # longer than a poll and a look
     assert _metrics((await running.get("/metrics")).text)["diem_updates_received_total"] == 0
-    async with running.reading(heard):
-        await until(lambda: heard.names == {"/a"})
+    async with running.reading(recorder):
+        await until(lambda: recorder.names == {"/a"})
 
 
 async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything_later(
-    topic: UpdatesTopic, running: Running
+    topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     names = [f"/{n}".ljust(250, "x") for n in range(40_000)]
     for start in range(0, len(names), 2000):
@@ -257,7 +257,7 @@ async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything
                     state.apply(feed.decode_batch(message))
 
 
-async def until_still(running: Running) -> None:
+async def until_still(running: RunningBridge) -> None:
     """Until the position has not moved for half a second."""
     seen: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
@@ -266,7 +266,7 @@ async def until_still(running: Running) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: Running) -> None:
+async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: RunningBridge) -> None:
     async with raw(running) as connection:
         await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
         await connection.recv()
@@ -277,7 +277,7 @@ async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: Running
 
 
 async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
-    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+    topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls = iter([OffsetOutOfRangeError({TopicPartition(topic.name, 0): 5})])
 
@@ -288,15 +288,15 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
 
     monkeypatch.setattr(session, "poll", poll)
     await topic.put("/a")
-    heard = Heard()
-    async with running.reading(heard) as reader:
-        await until(lambda: heard.names == {"/a"} and heard.beats)
+    recorder = FeedRecorder()
+    async with running.reading(recorder) as reader:
+        await until(lambda: recorder.names == {"/a"} and recorder.heartbeats)
         assert reader.connects == 2
         assert (await running.status())["recreated"] == 0
 
 
 async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_noticing_more_than_silence(
-    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+    topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck: list[AIOKafkaConsumer] = []
     standing = asyncio.Event()
@@ -320,20 +320,20 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
 
     monkeypatch.setattr(session, "assign", assigning)
     await topic.put("/a")
-    heard = Heard()
-    async with running.reading(heard) as reader, stalls() as stalled:
-        await until(lambda: heard.beats)
+    recorder = FeedRecorder()
+    async with running.reading(recorder) as reader, stalls() as stalled:
+        await until(lambda: recorder.heartbeats)
         stuck += opened
         await standing.wait()
         await topic.put("/b")
-        await until(lambda: heard.names == {"/a", "/b"})
+        await until(lambda: recorder.names == {"/a", "/b"})
         assert time.monotonic() - stood[0] >= 3.0
         silent = stood[0] + 2.5 + stalled.seconds
-        assert not [at for at in heard.beats if silent < at < stood[0] + 4.0], "a standstill does not beat"
+        assert not [at for at in recorder.heartbeats if silent < at < stood[0] + 4.0], "a standstill does not beat"
         assert (await running.status())["recreated"] == 1
-        assert heard.records == 2, "it goes on where the last one stopped"
+        assert recorder.records == 2, "it goes on where the last one stopped"
         assert reader.connects == 1
-        assert len(heard.caught_up_names()) == 5
+        assert len(recorder.caught_up_names()) == 5
 
 
 async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_behind(
@@ -370,7 +370,7 @@ async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_
     options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="x.", partitions=2, replication=1)
     cluster.kill(1)
     try:
-        async with bridging(tmp_path, options) as running:
+        async with running_bridge(tmp_path, options) as running:
             await _says(running, "Kafka at")
             with pytest.raises(InvalidStatus):
                 async with connect(
@@ -383,12 +383,12 @@ async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_
             await cluster.restart(1)
             await _says(running, "topic x.updates does not exist")
             async with updates_topic(options) as topic:
-                heard = Heard()
-                async with running.reading(heard) as reader:
-                    await until(lambda: heard.beats)
+                recorder = FeedRecorder()
+                async with running.reading(recorder) as reader:
+                    await until(lambda: recorder.heartbeats)
                     await topic.put("/a")
-                    await until(lambda: heard.names == {"/a"})
-                    await _through_an_outage(cluster, topic, heard)
+                    await until(lambda: recorder.names == {"/a"})
+                    await _through_an_outage(cluster, topic, recorder)
                     assert reader.connects == 1
                     # The process ends in time although its brokers do not answer.
                     os.kill(cluster.pid(1), signal.SIGSTOP)
@@ -401,7 +401,7 @@ async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_
         await cluster.stop()
 
 
-async def _says(running: Running, why_not: str) -> None:
+async def _says(running: RunningBridge, why_not: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(OSError):
@@ -411,30 +411,30 @@ async def _says(running: Running, why_not: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, heard: Heard) -> None:
+async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, recorder: FeedRecorder) -> None:
     """Beats end with the broker, stopped or dead, and come back with it; so do updates."""
     os.kill(cluster.pid(1), signal.SIGSTOP)
     stopped = time.monotonic()
     async with stalls() as stalled:
         await asyncio.sleep(6)
-    assert max(heard.beats) - stopped < 5 + stalled.seconds, (
+    assert max(recorder.heartbeats) - stopped < 5 + stalled.seconds, (
         "the server knows within 15 s: this, and its own 10 s of patience"
     )
     os.kill(cluster.pid(1), signal.SIGCONT)
-    await until(lambda: max(heard.beats) - stopped > 6)
+    await until(lambda: max(recorder.heartbeats) - stopped > 6)
     cluster.kill(1)
     killed = time.monotonic()
     async with stalls() as stalled:
         await asyncio.sleep(6)
-    assert max(heard.beats) - killed < 5 + stalled.seconds
+    assert max(recorder.heartbeats) - killed < 5 + stalled.seconds
     await cluster.restart(1)
     await topic.close_hard()
     await topic.put("/b")
-    await until(lambda: heard.names == {"/a", "/b"} and max(heard.beats) - killed > 6)
+    await until(lambda: recorder.names == {"/a", "/b"} and max(recorder.heartbeats) - killed > 6)
 
 
 async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
-    topic: UpdatesTopic, running: Running, monkeypatch: pytest.MonkeyPatch
+    topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ended(self: session.FeedSession) -> None:
         """As if its task had ended for a reason that nobody thought of."""
@@ -456,14 +456,14 @@ async def test_beats_follow_the_publishers_marks(
         await topic.write(*((update.MARK_KEY, update.MARK, number) for number in range(topic.partitions)))
         await topic.write((update.MARK_KEY, update.MARK, 0), topic=topic.options.names.hot)
 
-    async with bridging(tmp_path, topic.options, marks=True) as bridge:
+    async with running_bridge(tmp_path, topic.options, watermarks=True) as bridge:
         monkeypatch.setattr(partition_state, "WATERMARK_WITHIN_S", 1.5)
-        server = Heard()
+        server = FeedRecorder()
 
         async def marked_until_a_beat() -> None:
-            beats = len(server.beats)
+            beats = len(server.heartbeats)
             async with asyncio.timeout(PATIENCE_S):
-                while len(server.beats) == beats:
+                while len(server.heartbeats) == beats:
                     await mark()
                     await asyncio.sleep(0.2)
 

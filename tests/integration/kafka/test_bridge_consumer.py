@@ -9,7 +9,7 @@ from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 
 from bridge.consumer import assign, consuming, name_of, poll
 from diem.kafka.config import KafkaOptions
-from tests.support.bridging import UpdatesTopic, updates_topic
+from tests.support.bridge import UpdatesTopic, updates_topic
 from tests.support.patience import PATIENCE_S
 
 Seen = dict[str, list[tuple[int, bytes | None, bytes | None]]]

@@ -22,7 +22,7 @@ from diem.kafka.assignment import read_assignment
 from diem.kafka.client import administering
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
-from tests.support.bridging import until, updates_topic
+from tests.support.bridge import until, updates_topic
 from tests.support.patience import FACTOR
 from tests.support.stalls import stalls
 

@@ -22,7 +22,16 @@ from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from diem.protocol.feed import partition_of_name
 from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, encode_entry
-from tests.support.bridging import Heard, Running, UpdatesTopic, bridge_process, bridging, place, until, updates_topic
+from tests.support.bridge import (
+    FeedRecorder,
+    RunningBridge,
+    UpdatesTopic,
+    bridge_process,
+    place,
+    running_bridge,
+    until,
+    updates_topic,
+)
 from tests.support.patience import FACTOR, PATIENCE_S
 
 SESSION = 10.0
@@ -36,7 +45,7 @@ SESSION_S = 10.0
 ALL = set(range(PARTITIONS))
 
 
-class Server(Heard):
+class Server(FeedRecorder):
     """The reader of one bridge, and what it was given of the names that it has now, as a server remembers it."""
 
     def __init__(self, resume: feed.Resume | None = None) -> None:
@@ -64,7 +73,7 @@ class Server(Heard):
 
     @property
     def hellos(self) -> list[feed.Hello]:
-        return [each for each in self.said if isinstance(each, feed.Hello)]
+        return [each for each in self.control if isinstance(each, feed.Hello)]
 
     @property
     def owned(self) -> set[int]:
@@ -73,24 +82,29 @@ class Server(Heard):
     @property
     def urls(self) -> dict[str, str]:
         """The owners as told last."""
-        return dict(next((each.owners for each in reversed(self.said) if isinstance(each, feed.Owners)), {}))
+        return dict(next((each.owners for each in reversed(self.control) if isinstance(each, feed.Owners)), {}))
 
 
 @dataclass
 class Pair:
     """A bridge and its server."""
 
-    bridge: Running
+    bridge: RunningBridge
     server: Server
     reader: FeedReader
 
 
-Opener = Callable[..., AbstractAsyncContextManager[Running]]
+Opener = Callable[..., AbstractAsyncContextManager[RunningBridge]]
 
 
 @contextlib.asynccontextmanager
 async def pair(
-    directory: Path, topic: UpdatesTopic, number: int, *, opener: Opener = bridging, resume: feed.Resume | None = None
+    directory: Path,
+    topic: UpdatesTopic,
+    number: int,
+    *,
+    opener: Opener = running_bridge,
+    resume: feed.Resume | None = None,
 ) -> AsyncIterator[Pair]:
     """A bridge of the group and its server; at the end the bridge is asked to stop (a process is killed)."""
     async with opener(directory, topic.options, **place(number)) as bridge:
@@ -212,7 +226,7 @@ async def test_a_bridge_stays_in_its_group_while_its_link_is_only_cut_and_leaves
 ) -> None:
     async with (
         pair(tmp_path, topic, 1) as first,
-        bridging(tmp_path, topic.options, **place(2)) as bridge,
+        running_bridge(tmp_path, topic.options, **place(2)) as bridge,
     ):
         server = Server()
         await share((first, ALL))
@@ -276,7 +290,7 @@ async def test_a_server_gets_the_partition_map_from_its_start_on_each_link_and_w
 ) -> None:
     options, name = topic.options, f"{topic.options.names.partition_map}/0"
     await ensure_map(options, PARTITIONS, hot=["/hot"])
-    async with bridging(tmp_path, options, **place(1)) as bridge:
+    async with running_bridge(tmp_path, options, **place(1)) as bridge:
         server = Server()
 
         def keys() -> list[list[bytes]]:
@@ -329,7 +343,7 @@ async def test_there_is_a_beat_when_all_that_a_bridge_owns_is_caught_up_with_and
         await joining.wait()
         assert first.server.hellos == []
         assert not (await first.bridge.status())["joined"]
-        await until(lambda: first.server.beats)
+        await until(lambda: first.server.heartbeats)
         assert first.server.owned == ALL
         assert set(first.server.caught_up_names()) == set(first.server.hellos[0].names)
 

@@ -27,7 +27,7 @@ from diem.protocol.partition_map import (
     encode_entry,
     encode_head,
 )
-from tests.support.bridging import until
+from tests.support.bridge import until
 from tests.support.patience import PATIENCE_S
 
 

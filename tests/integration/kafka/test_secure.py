@@ -32,7 +32,7 @@ from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, e
 from diem.traffic.kafka_sink import KafkaSink
 from diem.traffic.sinks import SinkUnavailable
 from tests.integration.data.process import bulk
-from tests.support.bridging import Heard, until
+from tests.support.bridge import FeedRecorder, until
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.secure_kafka import SecureKafka, without_diem
@@ -128,7 +128,7 @@ class Bridge(Service):
         await self.until("/readyz", lambda answer: answer.status_code == 200)
 
     @asynccontextmanager
-    async def reading(self, sink: Heard) -> AsyncIterator[None]:
+    async def reading(self, sink: FeedRecorder) -> AsyncIterator[None]:
         reader = asyncio.create_task(FeedReader(f"ws://127.0.0.1:{self.internal_port}/feed", self.key, sink).run())
         try:
             yield
@@ -230,7 +230,7 @@ async def test_updates_pass_from_the_data_service_to_a_server_by_printed_rights_
 ) -> None:
     for name in secure.plain.names.topics:
         await secure.delete_topic(name)
-    heard = Heard()
+    heard = FeedRecorder()
     async with both(tmp_path, secure) as (data, bridge):
         await bridge.says(f"topic {TOPIC} does not exist")
         await data.says(f"topic {TOPIC} was not made: Authorization failed")

@@ -21,7 +21,7 @@ from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
 from services.data.publisher import Publisher
 from tests.integration.kafka.test_cluster import consume, create, eventually, produce, where
-from tests.support.bridging import Heard, bridging, until
+from tests.support.bridge import FeedRecorder, running_bridge, until
 from tests.support.membership import Member, members, serving
 from tests.support.published import MemoryStore, publishing
 
@@ -98,8 +98,8 @@ async def test_updates_pass_by_a_broker_that_hangs(three_brokers: LocalCluster, 
     names = [f"/e/{n}" for n in range(60)]
     store = MemoryStore()
     store.put(*names)
-    async with publishing(store, where) as publisher, bridging(tmp_path, where, marks=True) as bridge:
-        server = Heard()
+    async with publishing(store, where) as publisher, running_bridge(tmp_path, where, watermarks=True) as bridge:
+        server = FeedRecorder()
         async with bridge.reading(server):
             await until(lambda: server.state.caught_up and _all_told(server, store))
             pid = three_brokers.pid(await leader_of_most(where))
@@ -108,16 +108,16 @@ async def test_updates_pass_by_a_broker_that_hangs(three_brokers: LocalCluster, 
                 await _everything_passes(publisher, server, store, names)
             finally:
                 os.kill(pid, signal.SIGCONT)
-            beats = len(server.beats)
-            await until(lambda: len(server.beats) > beats + 1)
+            beats = len(server.heartbeats)
+            await until(lambda: len(server.heartbeats) > beats + 1)
 
 
-async def _everything_passes(publisher: Publisher, server: Heard, store: MemoryStore, names: list[str]) -> None:
+async def _everything_passes(publisher: Publisher, server: FeedRecorder, store: MemoryStore, names: list[str]) -> None:
     for _ in range(2):
         store.put(*names)
         publisher.changed()
         await until(lambda: publisher.lag == 0 and _all_told(server, store))
 
 
-def _all_told(server: Heard, store: MemoryStore) -> bool:
+def _all_told(server: FeedRecorder, store: MemoryStore) -> bool:
     return {name: held.version for name, held in server.state.retained.items()} == store.versions

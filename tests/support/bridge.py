@@ -119,21 +119,21 @@ class UpdatesTopic:
                     await producer.stop()
 
 
-class Heard:
-    """A reader's sink: the state that a server would have, and what was said."""
+class FeedRecorder:
+    """Sink of a feed reader: the state that a server would have, and the messages received."""
 
     def __init__(self, state: FeedState | None = None) -> None:
         self.state = state or FeedState()
-        self.said: list[feed.Control] = []
+        self.control: list[feed.Control] = []
         self.batches: list[tuple[str, int, list[tuple[int, bytes, int, int]]]] = []
-        self.beats: list[float] = []
+        self.heartbeats: list[float] = []
         self.map = MapBuilder()
 
     def resume(self) -> feed.Resume:
         return self.state.resume()
 
     def hello(self, message: feed.Hello) -> None:
-        self.said.append(message)
+        self.control.append(message)
         self.state.hello(message.source, message.names)
 
     def batch(self, batch: feed.Batch) -> None:
@@ -146,17 +146,17 @@ class Heard:
             self.state.apply(batch._replace(records=iter(records)))
 
     def caught_up(self, name: str) -> None:
-        self.said.append(feed.CaughtUp(name))
+        self.control.append(feed.CaughtUp(name))
         self.state.caught_up_with(name)
 
     def resync(self, message: feed.Resync) -> None:
-        self.said.append(message)
+        self.control.append(message)
 
     def owners(self, message: feed.Owners) -> None:
-        self.said.append(message)
+        self.control.append(message)
 
     def beat(self) -> None:
-        self.beats.append(time.monotonic())
+        self.heartbeats.append(time.monotonic())
 
     @property
     def names(self) -> set[str]:
@@ -168,13 +168,13 @@ class Heard:
 
     @property
     def resynced(self) -> list[str]:
-        return [name for each in self.said if isinstance(each, feed.Resync) for name in each.endpoints]
+        return [name for each in self.control if isinstance(each, feed.Resync) for name in each.endpoints]
 
     def caught_up_names(self) -> list[str]:
-        return [each.name for each in self.said if isinstance(each, feed.CaughtUp)]
+        return [each.name for each in self.control if isinstance(each, feed.CaughtUp)]
 
 
-class Running:
+class RunningBridge:
     """A bridge that runs."""
 
     def __init__(self, settings: Settings, key: SharedKey) -> None:
@@ -192,7 +192,7 @@ class Running:
         return result
 
     @contextlib.asynccontextmanager
-    async def reading(self, sink: Heard) -> AsyncIterator[FeedReader]:
+    async def reading(self, sink: FeedRecorder) -> AsyncIterator[FeedReader]:
         reader = FeedReader(self.url, self.key, sink)
         task = asyncio.create_task(reader.run())
         try:
@@ -203,8 +203,8 @@ class Running:
                 await task
 
 
-class _Unmarked:
-    """Bridges that do without marks, in whatever order they come and go."""
+class _WithoutWatermarks:
+    """Bridges that do without watermarks, in whatever order they come and go."""
 
     def __init__(self) -> None:
         self._within = partition_state.WATERMARK_WITHIN_S
@@ -224,18 +224,18 @@ class _Unmarked:
         setattr(partition_state, "WATERMARK_WITHIN_S", within)  # noqa: B010  # a constant, for all but tests
 
 
-_UNMARKED = _Unmarked()
+_WITHOUT_WATERMARKS = _WithoutWatermarks()
 
 
 @contextlib.asynccontextmanager
-async def bridging(
-    directory: Path, options: KafkaOptions, *, marks: bool = False, **settings: Any
-) -> AsyncIterator[Running]:
-    """A bridge for the topic of ``options``; it does without ``marks`` where there is no publisher to make them."""
+async def running_bridge(
+    directory: Path, options: KafkaOptions, *, watermarks: bool = False, **settings: Any
+) -> AsyncIterator[RunningBridge]:
+    """A bridge for the topic of ``options``; without ``watermarks`` where there is no publisher to write them."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
     life = Lifecycle(2.0)
-    running = Running(
+    running = RunningBridge(
         Settings(
             internal_key_file=file,
             internal_port=free_port(),
@@ -245,7 +245,7 @@ async def bridging(
         ),
         key,
     )
-    with contextlib.nullcontext() if marks else _UNMARKED.bridge():
+    with contextlib.nullcontext() if watermarks else _WITHOUT_WATERMARKS.bridge():
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(bridge.main(running.settings, life))
             try:
@@ -255,11 +255,11 @@ async def bridging(
 
 
 @contextlib.asynccontextmanager
-async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[Running]:
+async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[RunningBridge]:
     """The same in a process of its own, for what can be done to processes only; it is killed at the end."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
-    running = Running(Settings(internal_key_file=file, internal_port=free_port(), **settings), key)
+    running = RunningBridge(Settings(internal_key_file=file, internal_port=free_port(), **settings), key)
     environment = {
         "PATH": os.environ["PATH"],
         "DIEM_INTERNAL_KEY_FILE": str(file),

@@ -182,10 +182,11 @@ async def joining(
         group_instance_id=owner.server,
         **MEMBER,
     )
+    member = Member(consumer)
     consumer._subscription = _PausedSubscription(on_assigned)  # noqa: SLF001
     async with opened(consumer):
         consumer.subscribe([options.names.updates])
-        yield Member(consumer)
+        yield member
 
 
 async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401

@@ -7,7 +7,7 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 60_000 }); // it builds
 
-const PARTITIONED = ["locate.ts", "locator.ts", "owners.ts", "partitioned.ts", "route.ts", "routes.ts", "together.ts"];
+const PARTITIONED = ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"];
 const LIMIT = 10 * 1024;
 /** Of the partitioned mode: a bound of our own. */
 const LATER_LIMIT = 4.25 * 1024;
@@ -62,7 +62,7 @@ test("everything the package exports is below 10 KiB; the partitioned mode comes
 
 test("DataService alone brings no WebSocket, no cache and no partitioned mode", async () => {
   const { files, laterFiles, size } = await bundle('export { DataService } from "diem-client"');
-  expect([...files, ...laterFiles]).toEqual(["data.ts", "dataset.ts", "departures.ts", "flight.ts", "http.ts", "observable.ts", "pace.ts"]);
+  expect([...files, ...laterFiles]).toEqual(["backoff.ts", "data.ts", "dataset.ts", "fetches.ts", "http.ts", "observable.ts"]);
   expect(size).toBeLessThan(LIMIT / 4);
 });
 

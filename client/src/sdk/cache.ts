@@ -7,7 +7,7 @@ import type { Dataset } from "./dataset.ts";
 import { parseDataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
 import type { Bounds, Stored } from "./store.ts";
-import { Alarm } from "./timers.ts";
+import { ResettableTimer } from "./timers.ts";
 
 export interface Entry {
   readonly dataset: Dataset;
@@ -24,7 +24,7 @@ export interface CacheBounds {
 const BOUNDS: CacheBounds = { entries: 256, storedChars: 2_000_000 };
 const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered by then is done without. */
-const PATIENCE_MS = 1_000;
+const LOAD_WAIT_MS = 1_000;
 
 /**
  * At a bound, what was used longest ago goes, whichever key fetched it. Without a store, or with one that fails, it is a map in
@@ -41,7 +41,7 @@ export class DataCache {
   /** What earlier visits left, until it is used. */
   readonly #left = new Map<string, Stored>();
   readonly #unsaved = new Set<string>();
-  readonly #alarm: Alarm;
+  readonly #timer: ResettableTimer;
   #cleared = false;
   /** Writes under way. */
   #writing = 0;
@@ -53,14 +53,14 @@ export class DataCache {
   constructor(env: Environment, bounds: CacheBounds = BOUNDS, apiKey?: string) {
     this.#env = env;
     this.#bounds = bounds;
-    this.#alarm = new Alarm(env);
+    this.#timer = new ResettableTimer(env);
     this.#owner = owner(env, apiKey);
     this.loaded = this.#load().catch(() => undefined);
     this.ready = new Promise((resolve) => {
       if (!env.storage) return resolve();
-      const patience = env.later(PATIENCE_MS, resolve);
+      const timer = env.later(LOAD_WAIT_MS, resolve);
       void this.loaded.then(() => {
-        env.cancel(patience);
+        env.cancel(timer);
         resolve();
       });
     });
@@ -96,7 +96,7 @@ export class DataCache {
         : [];
     });
     this.#unsaved.clear();
-    this.#alarm.clear();
+    this.#timer.clear();
     const { entries, storedChars } = this.#bounds;
     if (stored.length === 0) return;
     this.#writing += 1;
@@ -113,14 +113,14 @@ export class DataCache {
     this.#entries.clear();
     this.#left.clear();
     this.#unsaved.clear();
-    this.#alarm.clear();
+    this.#timer.clear();
     await this.#owner; // what is being written was handed over before
     await this.#env.storage?.save([], { entries: 0, chars: 0 });
   }
 
   /** One write at a time, as long as the page stays: what a store does not take must not pile up. */
   #saveSoon(): void {
-    this.#alarm.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
+    this.#timer.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
   }
 
   async #load(): Promise<void> {

@@ -2,7 +2,7 @@
 
 import type { Environment } from "./environment.ts";
 import { DataError, getJson } from "./http.ts";
-import type { Metadata } from "./locate.ts";
+import type { Metadata } from "./locator.ts";
 
 export interface Config {
   readonly mode: string;
@@ -87,7 +87,7 @@ interface ServerEntry {
 export function parseConfig(body: unknown, source: URL): Config {
   const { mode, rest, servers, metadata } = (body ?? {}) as Record<string, unknown>;
   if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
-    throw new DataError("no servers configured");
+    throw new DataError("no servers");
   }
   const scheme = source.protocol === "https:" ? "wss:" : "ws:";
   const urls = addresses(servers, scheme, source, "/ws");

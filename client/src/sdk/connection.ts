@@ -6,8 +6,8 @@ import type { DataError } from "./http.ts";
 import type { ClientMessage, ServerFrame, WelcomeFrame } from "./messages.ts";
 import { SUBPROTOCOL, parseFrame } from "./messages.ts";
 import { Subject } from "./observable.ts";
-import { Backoff } from "./pace.ts";
-import { Alarm } from "./timers.ts";
+import { Backoff } from "./backoff.ts";
+import { ResettableTimer } from "./timers.ts";
 
 /** `connecting` is the first dial only; `closed` is final until `open()` is called again. */
 export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
@@ -49,7 +49,7 @@ export class Connection {
     state: "closed", code: null, reason: "", retryAt: null, server: "", mode: "",
   });
   #socket: Socket | null = null;
-  readonly #alarm: Alarm;
+  readonly #timer: ResettableTimer;
   #heardAt = 0;
   /** The same, Unix time in milliseconds. */
   #heardOn = 0;
@@ -68,7 +68,7 @@ export class Connection {
     this.#server = server;
     this.#handlers = handlers;
     this.#backoff = new Backoff(env);
-    this.#alarm = new Alarm(env);
+    this.#timer = new ResettableTimer(env);
   }
 
   get isOpen(): boolean {
@@ -109,13 +109,13 @@ export class Connection {
    * Forgets the failures and dials within `windowMs`, if it waits for the next attempt and the server did not ask for that:
    * a restart has been noticed by whoever calls this, but what is overloaded is to be left alone. Gives whether it does.
    */
-  hurry(windowMs: number): boolean {
+  expedite(windowMs: number): boolean {
     const { code, reason, retryAt } = this.status.value;
     if (retryAt === null) return false;
     if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(reason) !== null) return false;
     this.#backoff.reset();
     const at = Math.min(retryAt, this.#env.now() + this.#env.random() * windowMs);
-    this.#alarm.set(at - this.#env.now(), () => void this.#connect());
+    this.#timer.set(at - this.#env.now(), () => void this.#connect());
     this.#set({ retryAt: at });
     return true;
   }
@@ -127,7 +127,7 @@ export class Connection {
 
   async #connect(): Promise<void> {
     const dial = ++this.#dial;
-    this.#alarm.clear();
+    this.#timer.clear();
     this.#set({ retryAt: null });
     try {
       const url = await this.#server(this.#backoff.failures);
@@ -142,7 +142,7 @@ export class Connection {
     this.#socket = socket;
     socket.onmessage = ({ data }) => this.#received(parseFrame(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
-    this.#alarm.set(WELCOME_MS, () => this.#lost(null, "no welcome"));
+    this.#timer.set(WELCOME_MS, () => this.#lost(null, "no welcome"));
   }
 
   #received(frame: ServerFrame | null): void {
@@ -159,7 +159,7 @@ export class Connection {
 
   /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
   #watch(ms: number): void {
-    this.#alarm.set(ms, () => {
+    this.#timer.set(ms, () => {
       const left = this.#heardAt + this.#silenceMs - this.#env.now();
       if (left <= 0) this.#lost(null, "silence");
       else this.#watch(left);
@@ -173,7 +173,7 @@ export class Connection {
     if (lasted >= HELD_MS) this.#backoff.since = this.#env.now();
     if (lasted >= STABLE_MS) this.#backoff.reset();
     const delay = Math.max(this.#backoff.next(code === null ? null : retryWindow(reason)), atLeast);
-    if (code === CLOSE_CODES.RESTART.code) this.#backoff.forgive(); // it was meant to be
+    if (code === CLOSE_CODES.RESTART.code) this.#backoff.refund(); // it was meant to be
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
   }
 
@@ -182,8 +182,8 @@ export class Connection {
     const socket = this.#socket;
     this.#dial += 1;
     this.#socket = null;
-    this.#alarm.clear();
-    if (redialMs !== null) this.#alarm.set(redialMs, () => void this.#connect());
+    this.#timer.clear();
+    if (redialMs !== null) this.#timer.set(redialMs, () => void this.#connect());
     if (socket !== null) {
       socket.onmessage = socket.onclose = null; // its last words may come a minute late
       socket.close();

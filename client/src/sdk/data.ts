@@ -3,13 +3,12 @@
 import type { DataCache, Entry } from "./cache.ts";
 import type { CatalogueEntry, Dataset } from "./dataset.ts";
 import { parseCatalogue, parseDataset, tombstone } from "./dataset.ts";
-import { Departures } from "./departures.ts";
+import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
-import { Flight } from "./flight.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
-import { Backoff } from "./pace.ts";
+import { Backoff } from "./backoff.ts";
 
 export interface DataOptions {
   /** Absolute base URL of the REST API. */
@@ -33,14 +32,14 @@ export class DataService {
   readonly stats: { fetches: Record<string, number> } = { fetches: {} };
   readonly #env: Environment;
   readonly #options: DataOptions;
-  readonly #flights = new Map<string, Flight>();
+  readonly #fetches = new Map<string, PendingFetch>();
   readonly #health = new Subject<Health>({ reachable: true, failing: new Map() });
-  readonly #departures: Departures;
+  readonly #scheduler: FetchScheduler;
 
   constructor(env: Environment, options: DataOptions) {
     this.#env = env;
     this.#options = options;
-    this.#departures = new Departures(env);
+    this.#scheduler = new FetchScheduler(env);
   }
 
   get health(): Observable<Health> {
@@ -69,16 +68,16 @@ export class DataService {
    */
   get(endpoint: string): Promise<Dataset> {
     const told = this.#options.told(endpoint);
-    const flying = this.#flights.get(endpoint);
-    if (flying) return flying.join(told);
+    const pending = this.#fetches.get(endpoint);
+    if (pending) return pending.join(told);
     const entry = this.#options.cache.get(endpoint);
     if (entry?.dataset.confirmed && entry.dataset.version >= told && this.#options.isWatched(endpoint)) {
       return Promise.resolve(entry.dataset);
     }
-    const flight = new Flight();
-    this.#flights.set(endpoint, flight);
-    const dataset = flight.join(told);
-    void this.#fly(endpoint, flight);
+    const fetch = new PendingFetch();
+    this.#fetches.set(endpoint, fetch);
+    const dataset = fetch.join(told);
+    void this.#fetch(endpoint, fetch);
     return dataset;
   }
 
@@ -100,49 +99,49 @@ export class DataService {
   doubt(endpoints: readonly string[]): void {
     for (const endpoint of endpoints) {
       this.#options.cache.doubt(endpoint);
-      this.#flights.get(endpoint)?.doubt();
+      this.#fetches.get(endpoint)?.suspect();
     }
     this.spread();
   }
 
   /** Many tabs are about to fetch for the same reason: what starts within the next two seconds starts at a random moment. */
   spread(): void {
-    this.#departures.spread();
+    this.#scheduler.spread();
   }
 
   /** Things look better: fetches that wait to be repeated are repeated within two seconds. */
-  hurry(): void {
-    for (const flight of this.#flights.values()) flight.hurry?.();
+  expedite(): void {
+    for (const fetch of this.#fetches.values()) fetch.expedite?.();
   }
 
-  async #fly(endpoint: string, flight: Flight): Promise<void> {
+  async #fetch(endpoint: string, fetch: PendingFetch): Promise<void> {
     const { told, isWatched, cache } = this.#options;
     const backoff = new Backoff(this.#env, 8_000);
     await cache.ready;
-    await this.#departures.wait(flight, this.#departures.delay);
+    await this.#scheduler.wait(fetch, this.#scheduler.delay);
     for (;;) {
       try {
-        flight.departed(told(endpoint));
-        const outcome = flight.landed(await this.#request(endpoint), told(endpoint));
-        if (outcome === "stale") throw new DataError("older than announced");
+        fetch.sent(told(endpoint));
+        const outcome = fetch.completed(await this.#request(endpoint), told(endpoint));
+        if (outcome === "stale") throw new DataError("outdated");
         this.#failing(endpoint, null);
         if (outcome === "done") break;
         cache.doubt(endpoint);
-        await this.#departures.wait(flight, this.#departures.delay);
+        await this.#scheduler.wait(fetch, this.#scheduler.delay);
       } catch (error) {
         const failure = error instanceof DataError ? error : new DataError(String(error));
-        flight.failed();
+        fetch.failed();
         if (this.#mayRepeat(endpoint, failure)) {
           this.#failing(endpoint, failure);
-          await this.#departures.wait(flight, Math.max(backoff.next(), this.#departures.delay));
+          await this.#scheduler.wait(fetch, Math.max(backoff.next(), this.#scheduler.delay));
           if (isWatched(endpoint)) continue;
         }
         this.#failing(endpoint, null);
-        flight.ended(failure);
+        fetch.ended(failure);
         break;
       }
     }
-    this.#flights.delete(endpoint);
+    this.#fetches.delete(endpoint);
   }
 
   async #request(endpoint: string): Promise<Dataset> {
@@ -166,7 +165,7 @@ export class DataService {
 
   /** While a view hears of changes it waits for data: for a service in trouble, and for a version that was announced. */
   #mayRepeat(endpoint: string, failure: DataError): boolean {
-    if (failure.status === 429 || failure.status === 503) this.#departures.hold(failure.retryAfterMs ?? 0);
+    if (failure.status === 429 || failure.status === 503) this.#scheduler.hold(failure.retryAfterMs ?? 0);
     const behind = this.#options.told(endpoint) > this.held(endpoint);
     return this.#options.isWatched(endpoint) && (failure.retriable || behind);
   }

@@ -1,4 +1,4 @@
-/** Puts the two services together: what one is told, the other fetches, and what it holds is what the server is told. */
+/** Puts the two services combinedStatus: what one is told, the other fetches, and what it holds is what the server is told. */
 
 import { DataCache } from "./cache.ts";
 import { ConfigSource } from "./config.ts";
@@ -77,7 +77,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
   });
   let wasLive: boolean | null = null; // null: never yet, and the first time is no return
   updates.live.observe(({ live }) => {
-    if (live && wasLive === false) data.hurry();
+    if (live && wasLive === false) data.expedite();
     wasLive = live || (wasLive === null ? null : false);
   });
   // A page that somebody looks at again may have slept, or lain in the browser's cache, with its connection dead since.

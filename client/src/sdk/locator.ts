@@ -1,17 +1,80 @@
-/** Asks the metadata service where things are: what is due, in one request at a time, and again when none was answered. */
+/** The metadata service: asks where endpoints are served, one request at a time, and trusts only hosts of the configuration. */
 
+import { Backoff } from "./backoff.ts";
 import type { Environment } from "./environment.ts";
-import { DataError } from "./http.ts";
-import type { Located, Metadata } from "./locate.ts";
-import { believe, locate } from "./locate.ts";
-import { Backoff } from "./pace.ts";
-import type { Routes } from "./routes.ts";
-import { Alarm } from "./timers.ts";
+import { DataError, postJson } from "./http.ts";
+import type { Rejection } from "./messages.ts";
+import type { Located, Place, Routes } from "./routes.ts";
+import { ResettableTimer } from "./timers.ts";
+
+export interface Metadata {
+  /** Absolute base URLs of the metadata services, without a slash at the end; never empty. */
+  readonly services: readonly string[];
+  /** The host and scheme ("ws:" or "wss:") of servers that do not know their own public name. */
+  readonly host: string;
+  readonly scheme: string;
+  /** Hosts that servers may be on. */
+  readonly hosts: ReadonlySet<string>;
+}
+
+/** Asks the metadata service at `base`. Throws `DataError`. */
+export async function locate(
+  env: Environment,
+  base: string,
+  metadata: Metadata,
+  endpoints: readonly string[],
+  clone: number | null,
+): Promise<Located> {
+  const { body } = await postJson(env, `${base}/locate`, clone === null ? { endpoints } : { endpoints, clone });
+  return parseLocated(body, metadata);
+}
+
+/** Reads an answer; owners that are not trusted are left out. Throws `DataError`. */
+export function parseLocated(body: unknown, metadata: Metadata): Located {
+  const { clone, endpoints, epoch, rejected, servers } = (body ?? {}) as Record<string, unknown>;
+  if (typeof endpoints !== "object" || endpoints === null) throw new DataError("not an answer about owners");
+  let foreign: string | null = null;
+  const trusted = (url: unknown): string | null => {
+    if (typeof url !== "string") return null;
+    const known = trustedUrl(url, metadata);
+    if (known === null) foreign = url;
+    return known;
+  };
+  const places = Object.entries(endpoints as Record<string, { owner?: unknown; hot?: unknown } | null>).map(
+    ([endpoint, place]): [string, Place] => [endpoint, { owner: trusted(place?.owner), hot: place?.hot === true }],
+  );
+  return {
+    clone: Number.isSafeInteger(clone) ? (clone as number) : null,
+    endpoints: new Map(places),
+    rejected: (rejected ?? {}) as Record<string, Rejection>,
+    servers: (Array.isArray(servers) ? servers : []).map(trusted).filter((url) => url !== null),
+    foreign,
+    epoch: Number(epoch),
+  };
+}
+
+/**
+ * The URL to dial for a server that somebody named, or null when its host is none of the configuration's. A loopback
+ * address is the server's own view of itself: for this client it is at the host where the configuration came from.
+ */
+export function trustedUrl(url: string, { host, scheme, hosts }: Metadata): string | null {
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch {
+    return null;
+  }
+  if (!/^wss?:$/.test(parsed.protocol) || parsed.username !== "") return null;
+  if (/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(parsed.hostname)) {
+    return `${scheme}//${host}${parsed.port && `:${parsed.port}`}${parsed.pathname}`;
+  }
+  return hosts.has(parsed.hostname) ? parsed.href : null;
+}
 
 /** Who waits for an answer does so this long, and then does without. */
-const PATIENCE_MS = 2_000;
-/** After so long of nothing but older maps one is believed: the map was begun anew. */
-const BELIEVE_MS = 60_000;
+const ANSWER_WAIT_MS = 2_000;
+/** After so long of nothing but older maps one is trusted: the map was begun anew. */
+const ACCEPT_OLDER_AFTER_MS = 60_000;
 
 export interface LocatorOptions {
   /** Who knows the owners, after so many failures in a row; null: nobody any more. */
@@ -31,11 +94,11 @@ export class Locator {
   readonly #routes: Routes;
   readonly #options: LocatorOptions;
   readonly #backoff: Backoff;
-  readonly #alarm: Alarm;
+  readonly #timer: ResettableTimer;
   /** Which of several metadata services is asked, counted round and round. */
   #next: number;
   #isOpen = false;
-  #believed: Metadata | null = null;
+  #trusted: Metadata | null = null;
   #clone: number | null = null;
   #epoch = -1;
   /** When the first and the last of the older answers came; the last is never when a newer one came since. */
@@ -44,7 +107,7 @@ export class Locator {
   #locating = false;
   /** After a failed locate: when the next is due. */
   #notBefore = 0;
-  #trouble = "";
+  #problem = "";
   #waiting: (() => void)[] = [];
 
   constructor(env: Environment, routes: Routes, options: LocatorOptions) {
@@ -52,13 +115,13 @@ export class Locator {
     this.#routes = routes;
     this.#options = options;
     this.#backoff = new Backoff(env);
-    this.#alarm = new Alarm(env);
+    this.#timer = new ResettableTimer(env);
     this.#next = Math.floor(env.random() * 1_000);
   }
 
   /** Why something cannot be located; "" = it can, as far as anybody knows. */
-  get trouble(): string {
-    return this.#trouble;
+  get problem(): string {
+    return this.#problem;
   }
 
   /** When the next request is due, on the clock of `Environment.now`; Infinity: none is. */
@@ -74,9 +137,9 @@ export class Locator {
 
   close(): void {
     this.#isOpen = false;
-    this.#alarm.clear();
+    this.#timer.clear();
     this.#backoff.reset();
-    this.#trouble = "";
+    this.#problem = "";
   }
 
   /** Locates what is due after this turn of the event loop. */
@@ -89,7 +152,7 @@ export class Locator {
   /** Resolves when what is due has been located, or is not in time. */
   rested(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = this.#env.later(PATIENCE_MS, resolve);
+      const timer = this.#env.later(ANSWER_WAIT_MS, resolve);
       this.#waiting.push(() => {
         this.#env.cancel(timer);
         resolve();
@@ -99,9 +162,9 @@ export class Locator {
   }
 
   /** The owner that a server names, if it is one to dial. */
-  believe(owner: string | null): string | null {
-    const known = owner !== null && this.#believed !== null ? believe(owner, this.#believed) : null;
-    if (owner !== null && known === null) this.#trouble = foreign(owner);
+  trustedUrl(owner: string | null): string | null {
+    const known = owner !== null && this.#trusted !== null ? trustedUrl(owner, this.#trusted) : null;
+    if (owner !== null && known === null) this.#problem = foreign(owner);
     return known;
   }
 
@@ -115,28 +178,28 @@ export class Locator {
         if (answer === null) break;
         this.#backoff.reset();
         this.#clone = answer.clone ?? this.#clone;
-        this.#trouble = answer.foreign === null ? "" : foreign(answer.foreign);
+        this.#problem = answer.foreign === null ? "" : foreign(answer.foreign);
         this.#options.answered(names, answer, this.#isOlder(answer.epoch));
       } catch (error) {
         const asked = error instanceof DataError ? error.retryAfterMs : null;
         this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), asked ?? 0);
-        this.#trouble = "the metadata service does not answer";
+        this.#problem = "the metadata service does not answer";
         this.#next += 1;
         this.#options.unanswered(names);
       }
     }
     this.#locating = false;
     for (const resume of this.#waiting.splice(0)) resume();
-    this.#alarm.clear();
+    this.#timer.clear();
     const delay = this.due - this.#env.now();
-    if (this.#isOpen && delay < Number.POSITIVE_INFINITY) this.#alarm.set(delay, () => this.soon());
+    if (this.#isOpen && delay < Number.POSITIVE_INFINITY) this.#timer.set(delay, () => this.soon());
     this.#options.rested();
   }
 
   async #ask(names: readonly string[]): Promise<Located | null> {
     const { failures } = this.#backoff;
     const metadata = await this.#options.metadata(failures);
-    this.#believed = metadata;
+    this.#trusted = metadata;
     if (metadata === null) {
       this.#options.abandon();
       return null;
@@ -150,9 +213,9 @@ export class Locator {
     const now = this.#env.now();
     if (epoch < this.#epoch) {
       // Who asks seldom does not know what there was between two answers.
-      if (now - this.#olderAt > BELIEVE_MS) this.#olderSince = now;
+      if (now - this.#olderAt > ACCEPT_OLDER_AFTER_MS) this.#olderSince = now;
       this.#olderAt = now;
-      if (now - this.#olderSince < BELIEVE_MS) {
+      if (now - this.#olderSince < ACCEPT_OLDER_AFTER_MS) {
         this.#next += 1;
         return true;
       }

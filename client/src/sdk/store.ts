@@ -13,7 +13,7 @@ export interface Stored {
 
 export interface Bounds {
   readonly entries: number;
-  /** Characters of JSON, all entries together. */
+  /** Characters of JSON, all entries combinedStatus. */
   readonly chars: number;
 }
 

@@ -1,9 +1,9 @@
-/** The two ways the SDK puts things off: a timer that is set anew, and work that is done once for a whole turn. */
+/** A timer that can be set again, and work that is batched to the end of a turn of the event loop. */
 
 import type { Environment, Timer } from "./environment.ts";
 
 /** One timer: setting it again replaces what was set. */
-export class Alarm {
+export class ResettableTimer {
   readonly #env: Environment;
   #timer: Timer = null;
 

@@ -1,21 +1,21 @@
 /** The UpdatesService: views subscribe to endpoints and are told of changes, whatever connections that takes. */
 
-import type { CarrierOptions } from "./carrier.ts";
-import { Carrier } from "./carrier.ts";
+import type { TransportOptions } from "./transport.ts";
+import { SwitchingTransport } from "./transport.ts";
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment } from "./environment.ts";
-import type { Ear } from "./line.ts";
-import type { LiveStatus } from "./live.ts";
+import type { Listener } from "./session.ts";
+import type { LiveStatus } from "./liveness.ts";
 import type { ServerFrame, UpdateFrame } from "./messages.ts";
 import { isEndpoint } from "./messages.ts";
 import type { Observable } from "./observable.ts";
-import type { Callback, View } from "./views.ts";
-import { Views } from "./views.ts";
+import type { Callback, Subscriber } from "./subscribers.ts";
+import { Subscribers } from "./subscribers.ts";
 
 /** Ends the subscription; calling it again does nothing. */
 export type Subscription = () => void;
 
-export interface UpdatesOptions extends CarrierOptions {
+export interface UpdatesOptions extends TransportOptions {
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
   /** Part of the data may be older than it seems: called before the views hear `resync`. */
@@ -25,21 +25,21 @@ export interface UpdatesOptions extends CarrierOptions {
 export class UpdatesService {
   readonly stats = { frames: 0, updateFrames: 0 };
   readonly #options: UpdatesOptions;
-  readonly #views: Views;
+  readonly #views: Subscribers;
   readonly #told = new Map<string, number>();
-  readonly #carrier: Carrier;
+  readonly #carrier: SwitchingTransport;
 
   constructor(env: Environment, options: UpdatesOptions) {
     this.#options = options;
-    this.#views = new Views((error) => env.report(error));
-    const ear: Ear = {
+    this.#views = new Subscribers((error) => env.report(error));
+    const listener: Listener = {
       held: (endpoint) => options.held(endpoint),
       frame: (frame) => this.#count(frame),
       updated: (frame) => this.#updated(frame),
       resync: (endpoints) => this.#resync(endpoints),
       refused: (endpoint, rejection) => this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection }),
     };
-    this.#carrier = new Carrier(env, ear, options);
+    this.#carrier = new SwitchingTransport(env, listener, options);
   }
 
   /** All that is needed as one: it is as bad as the worst connection. */
@@ -87,7 +87,7 @@ export class UpdatesService {
    */
   subscribe(endpoint: string, callback: Callback): Subscription {
     if (!isEndpoint(endpoint)) throw new TypeError(`not an endpoint name: ${endpoint}`);
-    const view: View = { callback };
+    const view: Subscriber = { callback };
     if (this.#views.add(endpoint, view)) this.#carrier.want(endpoint);
     return () => this.#remove(endpoint, view);
   }
@@ -98,7 +98,7 @@ export class UpdatesService {
     if (view !== null) this.#remove(endpoint, view);
   }
 
-  #remove(endpoint: string, view: View): void {
+  #remove(endpoint: string, view: Subscriber): void {
     if (!this.#views.remove(endpoint, view)) return;
     this.#carrier.release(endpoint);
     this.#told.delete(endpoint); // the next subscription starts from what is held, or a told but never fetched version is lost

@@ -115,7 +115,7 @@ test.each(RECONNECTS)("%i: the server's window replaces ours", async (code) => {
   await open();
   world.last.end(code, "restart retry=12000");
   expect(delay()).toBe(12_000);
-  expect(connection.hurry(500)).toBe(code === CLOSE_CODES.RESTART.code); // of a restart its owner knows when it is over
+  expect(connection.expedite(500)).toBe(code === CLOSE_CODES.RESTART.code); // of a restart its owner knows when it is over
 });
 
 test("a pause that whoever names the server asks for is kept, whatever delay is drawn", async () => {

@@ -308,8 +308,8 @@ test("when things look better, a long delay becomes a short one", async () => {
   }
   const before = world.requests.length;
   world.dice = 0.5;
-  data.hurry();
-  data.hurry();
+  data.expedite();
+  data.expedite();
   await world.advance(1_000);
   expect(world.requests).toHaveLength(before + 1);
 });

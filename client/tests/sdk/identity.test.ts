@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import type { KeyValueStore } from "../../src/sdk/identity.ts";
-import { clientId, digest, withClient } from "../../src/sdk/identity.ts";
+import type { KeyValueStore } from "../../src/sdk/environment.ts";
+import { clientId, digest, withClient } from "../../src/sdk/environment.ts";
 
 class Kept implements KeyValueStore {
   readonly items = new Map<string, string>();

@@ -1,7 +1,7 @@
 import { beforeEach, expect, test, vi } from "vitest";
 import { ConfigSource } from "../../src/sdk/config.ts";
 import { UpdatesService } from "../../src/sdk/updates.ts";
-import type { Change } from "../../src/sdk/views.ts";
+import type { Change } from "../../src/sdk/subscribers.ts";
 import { Cluster, url } from "./cluster.ts";
 import type { World } from "./world.ts";
 

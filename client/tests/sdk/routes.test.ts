@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from "vitest";
-import type { Located } from "../../src/sdk/locate.ts";
+import type { Located } from "../../src/sdk/routes.ts";
 import { Routes } from "../../src/sdk/routes.ts";
 
 const [A, B, C] = ["ws://a/ws", "ws://b/ws", "ws://c/ws"];
@@ -28,7 +28,7 @@ const told = (steps: { kind: string; endpoint: string; url: string }[]): string[
 function arrive(url: string, now = 0, endpoint = "/a"): void {
   routes.want(endpoint, now);
   located(now, { [endpoint]: url });
-  routes.settled(url, [endpoint], now);
+  routes.registered(url, [endpoint], now);
 }
 
 const due = (now: number): number => Math.round(routes.nextDue - now);
@@ -36,11 +36,11 @@ const due = (now: number): number => Math.round(routes.nextDue - now);
 test("what is wanted is located at once, and joined at its owner", () => {
   routes.want("/a", 0);
   routes.want("/b", 0);
-  expect(routes.homeless).toBe(true);
+  expect(routes.hasUnplaced).toBe(true);
   expect(located(0, { "/a": A, "/b": B })).toEqual(["+/a a", "+/b b"]);
-  expect([routes.homeless, routes.nextDue, routes.isSettled("/a")]).toEqual([false, Number.POSITIVE_INFINITY, false]);
-  expect(routes.settled(A, ["/a", "/b"], 0)).toEqual([]);
-  expect([routes.isSettled("/a"), routes.isSettled("/b")]).toEqual([true, false]);
+  expect([routes.hasUnplaced, routes.nextDue, routes.isRegistered("/a")]).toEqual([false, Number.POSITIVE_INFINITY, false]);
+  expect(routes.registered(A, ["/a", "/b"], 0)).toEqual([]);
+  expect([routes.isRegistered("/a"), routes.isRegistered("/b")]).toEqual([true, false]);
 });
 
 test("a request names at most a thousand endpoints", () => {
@@ -51,17 +51,17 @@ test("a request names at most a thousand endpoints", () => {
 test("moved with an owner: joined there first, and left here when that server has answered", () => {
   arrive(A);
   expect(told(routes.moved(A, ["/a", "/stranger"], B, 50))).toEqual(["+/a b"]);
-  expect([routes.uses(A), routes.isSettled("/a")]).toEqual([true, false]);
-  expect(told(routes.settled(B, ["/a"], 60))).toEqual(["-/a a"]);
-  expect([routes.uses(A), routes.isSettled("/a")]).toEqual([false, true]);
+  expect([routes.uses(A), routes.isRegistered("/a")]).toEqual([true, false]);
+  expect(told(routes.registered(B, ["/a"], 60))).toEqual(["-/a a"]);
+  expect([routes.uses(A), routes.isRegistered("/a")]).toEqual([false, true]);
 });
 
 test("moved without an owner: located, and what still names the same server is asked there again", () => {
   arrive(A);
   expect(routes.moved(A, ["/a"], null, 50)).toEqual([]);
   expect(located(50, { "/a": A })).toEqual(["+/a a"]);
-  expect(routes.settled(A, ["/a"], 60)).toEqual([]);
-  expect(routes.isSettled("/a")).toBe(true);
+  expect(routes.registered(A, ["/a"], 60)).toEqual([]);
+  expect(routes.isRegistered("/a")).toBe(true);
 });
 
 test("a second moved of the server that is being left says nothing new", () => {
@@ -80,7 +80,7 @@ test("not_owner leads on, at most three times, then to back-off with a doubling 
   const windows = [];
   for (let round = 0, now = 4; round < 8; round += 1) {
     expect(told(routes.notOwner(B, "/a", A, now))).toEqual(["-/a b"]);
-    expect([routes.homeless, routes.toLocate(now)]).toEqual([true, []]);
+    expect([routes.hasUnplaced, routes.toLocate(now)]).toEqual([true, []]);
     windows.push(due(now));
     now = routes.nextDue;
     expect(located(now, { "/a": B })).toEqual(["+/a b"]);
@@ -93,7 +93,7 @@ test("servers that take it and give it away again do not send it round for ever"
   let joins = 0;
   for (let now = 1, [here, there] = [A, B]; now < 100; now += 1, [here, there] = [there, here]) {
     joins += routes.moved(here, ["/a"], there, now).filter(({ kind }) => kind === "join").length;
-    routes.settled(there, ["/a"], now);
+    routes.registered(there, ["/a"], now);
   }
   expect(joins).toBe(3);
 });
@@ -102,7 +102,7 @@ test("hops are forgotten once it has stayed for a second", () => {
   arrive(A);
   for (const [now, from, to] of [[1, A, B], [2, B, C], [3, C, A], [1_003, A, B]] as const) {
     expect(told(routes.moved(from, ["/a"], to, now))).toContain(`+/a ${to[5]}`);
-    routes.settled(to, ["/a"], now);
+    routes.registered(to, ["/a"], now);
   }
 });
 
@@ -129,7 +129,7 @@ test("refused where it is going: back to where it still is", () => {
   arrive(A);
   routes.moved(A, ["/a"], B, 50);
   expect(told(routes.notOwner(B, "/a", A, 51))).toEqual(["-/a b", "+/a a"]);
-  expect(routes.settled(A, ["/a"], 52)).toEqual([]);
+  expect(routes.registered(A, ["/a"], 52)).toEqual([]);
 });
 
 test("refused where it still was, after a reconnect: only that is left", () => {
@@ -144,27 +144,27 @@ test("a lost connection: what was there is asked for again, and what was leaving
   arrive(B, 0, "/b");
   routes.moved(A, ["/a"], B, 50);
   expect(told(routes.lost(A))).toEqual(["-/a a"]);
-  expect([routes.isSettled("/a"), routes.isSettled("/b")]).toEqual([false, true]);
+  expect([routes.isRegistered("/a"), routes.isRegistered("/b")]).toEqual([false, true]);
   expect(routes.lost(B)).toEqual([]);
-  expect([routes.isSettled("/b"), routes.url("/b")]).toEqual([false, B]);
+  expect([routes.isRegistered("/b"), routes.url("/b")]).toEqual([false, B]);
 });
 
 test("doubt: the same owner changes nothing, another one is joined before the present one is left, none keeps it", () => {
   arrive(A);
-  routes.doubt(A, 9);
+  routes.suspect(A, 9);
   expect(located(9, { "/a": A })).toEqual([]);
-  routes.doubt(A, 10);
+  routes.suspect(A, 10);
   expect(located(10, { "/a": null })).toEqual([]);
-  expect([routes.isSettled("/a"), routes.nextDue]).toEqual([true, Number.POSITIVE_INFINITY]);
-  routes.doubt(A, 11);
+  expect([routes.isRegistered("/a"), routes.nextDue]).toEqual([true, Number.POSITIVE_INFINITY]);
+  routes.suspect(A, 11);
   expect(located(11, { "/a": B })).toEqual(["+/a b"]);
-  expect(told(routes.settled(B, ["/a"], 12))).toEqual(["-/a a"]);
+  expect(told(routes.registered(B, ["/a"], 12))).toEqual(["-/a a"]);
 });
 
 test("what is located elsewhere after its connection was lost is left at once", () => {
   arrive(A);
   routes.lost(A);
-  routes.doubt(A, 9);
+  routes.suspect(A, 9);
   expect(located(9, { "/a": B })).toEqual(["+/a b", "-/a a"]);
 });
 
@@ -178,12 +178,12 @@ test("an endpoint that nobody owns is located again with back-off", () => {
 
 test("an answer that was overtaken, by a move or by the end of the subscription, says nothing", () => {
   arrive(A);
-  routes.doubt(A, 9);
+  routes.suspect(A, 9);
   let names = routes.toLocate(9);
   routes.moved(A, ["/a"], B, 10);
   expect(routes.located(names, answer({ "/a": A }), NONE, 11)).toEqual([]);
   expect(routes.url("/a")).toBe(B);
-  routes.doubt(B, 12);
+  routes.suspect(B, 12);
   names = routes.toLocate(12);
   routes.release("/a");
   expect(routes.located(names, answer({ "/a": A }), NONE, 13)).toEqual([]);
@@ -191,10 +191,10 @@ test("an answer that was overtaken, by a move or by the end of the subscription,
 
 test("a request without an answer leaves everything where it is, and due", () => {
   arrive(A);
-  routes.doubt(A, 9);
+  routes.suspect(A, 9);
   const names = routes.toLocate(9);
   routes.unanswered(names, 10);
-  expect([routes.url("/a"), routes.isSettled("/a"), due(10)]).toEqual([A, true, 0]);
+  expect([routes.url("/a"), routes.isRegistered("/a"), due(10)]).toEqual([A, true, 0]);
 });
 
 test("releasing leaves both where it is and where it was", () => {
@@ -215,9 +215,9 @@ test("a hot endpoint goes where the others go, else to the first of the servers"
 test("a hot endpoint stays where it is live, and leaves a server that is not for one that is", () => {
   arrive(A, 0, "/hot");
   const doubted = (open: [string, boolean][], servers: string[]): string[] => {
-    routes.doubt(routes.url("/hot") as string, 9);
+    routes.suspect(routes.url("/hot") as string, 9);
     const steps = located(9, { "/hot": null }, ["/hot"], servers, new Map(open));
-    routes.settled(routes.url("/hot") as string, ["/hot"], 9);
+    routes.registered(routes.url("/hot") as string, ["/hot"], 9);
     return steps;
   };
   expect(doubted([[A, true]], [B])).toEqual([]);
@@ -231,7 +231,7 @@ test("a name that the metadata service refuses is no longer looked for", () => {
   routes.want("/a", 0);
   const names = routes.toLocate(0);
   routes.located(names, { ...answer({}), rejected: { "/a": { code: "bad_name", message: "" } } }, NONE, 0);
-  expect([routes.isRefused("/a"), routes.homeless, routes.nextDue]).toEqual([true, false, Number.POSITIVE_INFINITY]);
+  expect([routes.isRefused("/a"), routes.hasUnplaced, routes.nextDue]).toEqual([true, false, Number.POSITIVE_INFINITY]);
 });
 
 test("restart: all is to be located anew", () => {

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import { UpdatesService } from "../../src/sdk/updates.ts";
-import type { Change } from "../../src/sdk/views.ts";
+import type { Change } from "../../src/sdk/subscribers.ts";
 import type { FakeSocket } from "./world.ts";
 import { World } from "./world.ts";
 

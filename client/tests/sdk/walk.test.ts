@@ -36,9 +36,9 @@ const step = fc.oneof(
   fc.record({ kind: fc.constant("cut"), server, close }),
   fc.record({ kind: fc.constantFrom("toggle", "stall"), server }),
   fc.record({ kind: fc.constant("metadata"), metadata: fc.constantFrom("up", "away", "busy", "behind") }),
-) as fc.Arbitrary<Step>;
+) as fc.Arbitrary<RoutingAction>;
 
-type Step =
+type RoutingAction =
   | { kind: "subscribe"; names: string[]; informed: boolean }
   | { kind: "unsubscribe" | "publish"; names: string[] }
   | { kind: "flicker"; names: string[]; times: number }
@@ -84,7 +84,7 @@ class Page {
   }
 }
 
-async function take(group: Group, page: Page, next: Step): Promise<void> {
+async function take(group: Group, page: Page, next: RoutingAction): Promise<void> {
   switch (next.kind) {
     case "subscribe":
       for (const name of next.names) {
@@ -141,7 +141,7 @@ function check(group: Group, page: Page): void {
 }
 
 /** `prompt`: servers answer at once, and not only when it is their turn. */
-async function walk(mode: "x" | "z-client", limit: number, repeats: boolean, prompt: boolean, steps: Step[]): Promise<void> {
+async function walk(mode: "x" | "z-client", limit: number, repeats: boolean, prompt: boolean, steps: RoutingAction[]): Promise<void> {
   const group = new Group(mode, NAMES);
   Object.assign(group, { limit, repeats });
   const page = new Page(group);

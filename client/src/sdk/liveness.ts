@@ -1,4 +1,4 @@
-/** Whether changes arrive as they happen: folds the server's `status` frames. */
+/** Liveness of a connection, folded from the server's `status` frames. */
 
 export interface LiveStatus {
   /** There is a connection, and the server behind it is in touch with the source. */

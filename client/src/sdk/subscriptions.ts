@@ -1,4 +1,4 @@
-/** The book of subscriptions on one connection: what is wanted, what the server was asked for, and the message that closes the gap. */
+/** The subscriptions of one connection: those wanted, those requested, and the next message that makes them equal. */
 
 import type { ClientMessage, Rejection } from "./messages.ts";
 import { MAX_NAMES } from "./messages.ts";
@@ -8,10 +8,10 @@ import { MAX_NAMES } from "./messages.ts";
  * replies are still under way. Only the reply to the *latest* request for a name says anything about it: that is why each
  * name remembers the id it was asked for with. Pure: no clock, no socket.
  */
-export class Ledger {
+export class SubscriptionSet {
   readonly #wanted = new Set<string>();
   /** name -> id of the subscribe that stands for it at the server, once all that was sent is processed. */
-  readonly #asked = new Map<string, number>();
+  readonly #requested = new Map<string, number>();
   readonly #refused = new Map<string, Rejection>();
   /** What the server has registered: it has answered, and delivers. */
   readonly #confirmed = new Set<string>();
@@ -24,7 +24,7 @@ export class Ledger {
    * the server never knew, and the known version of the new request gets back what was missed.
    */
   want(endpoint: string): void {
-    if (!this.#wanted.has(endpoint) && this.#asked.has(endpoint)) this.#renewed.add(endpoint);
+    if (!this.#wanted.has(endpoint) && this.#requested.has(endpoint)) this.#renewed.add(endpoint);
     this.#wanted.add(endpoint);
   }
 
@@ -62,32 +62,32 @@ export class Ledger {
 
   /** A new connection: the server knows nothing yet, and what was refused may be asked for again. */
   reset(): void {
-    this.#asked.clear();
+    this.#requested.clear();
     this.#renewed.clear();
     this.#refused.clear();
     this.#confirmed.clear();
   }
 
   /** Whether `next` has something to say. */
-  get settled(): boolean {
+  get isSynced(): boolean {
     return this.#surplus().length === 0 && this.#missing().length === 0;
   }
 
   /**
    * The next message that brings the server closer to the wanted set, or null when nothing is left to say. It counts as
-   * sent. Departures go first: they free places under the server's limit. `held` gives known versions (0 = none).
+   * sent. FetchScheduler go first: they free places under the server's limit. `held` gives known versions (0 = none).
    */
   next(held: (endpoint: string) => number): ClientMessage | null {
     const surplus = this.#surplus();
     if (surplus.length > 0) {
-      for (const name of surplus) this.#asked.delete(name);
+      for (const name of surplus) this.#requested.delete(name);
       return { type: "unsubscribe", id: ++this.#lastId, endpoints: surplus };
     }
     const missing = this.#missing();
     if (missing.length === 0) return null;
     const id = ++this.#lastId;
     for (const name of missing) {
-      this.#asked.set(name, id);
+      this.#requested.set(name, id);
       this.#renewed.delete(name);
     }
     return { type: "subscribe", id, endpoints: Object.fromEntries(missing.map((name) => [name, held(name) || null])) };
@@ -95,7 +95,7 @@ export class Ledger {
 
   /** Takes the registered names of a `subscribed` reply; returns those that are registered for good. */
   confirmed(id: number, names: readonly string[]): string[] {
-    const found = names.filter((name) => this.#asked.get(name) === id && this.#wanted.has(name));
+    const found = names.filter((name) => this.#requested.get(name) === id && this.#wanted.has(name));
     for (const name of found) this.#confirmed.add(name);
     return found;
   }
@@ -103,8 +103,8 @@ export class Ledger {
   /** Takes the rejected names of a `subscribed` reply; returns those that are refused now. */
   rejected(id: number, rejections: Record<string, Rejection>): [string, Rejection][] {
     return Object.entries(rejections).filter(([name, rejection]) => {
-      if (this.#asked.get(name) !== id) return false;
-      this.#asked.delete(name);
+      if (this.#requested.get(name) !== id) return false;
+      this.#requested.delete(name);
       this.#confirmed.delete(name);
       if (this.#wanted.has(name)) this.#refused.set(name, rejection);
       return this.#wanted.has(name);
@@ -112,8 +112,8 @@ export class Ledger {
   }
 
   /** The names that request `id` still stands for: what an `error` reply to it leaves unregistered. */
-  askedWith(id: number): string[] {
-    return [...this.#asked].filter(([, asked]) => asked === id).map(([name]) => name);
+  requestedBy(id: number): string[] {
+    return [...this.#requested].filter(([, asked]) => asked === id).map(([name]) => name);
   }
 
   /**
@@ -121,7 +121,7 @@ export class Ledger {
    * that one may have registered them: what is given up meanwhile is unsubscribed.
    */
   failed(id: number): void {
-    for (const name of this.askedWith(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
+    for (const name of this.requestedBy(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
   }
 
   /** Places became free: what was refused for the limit may be asked for again. */
@@ -130,11 +130,11 @@ export class Ledger {
   }
 
   #surplus(): string[] {
-    return first(this.#asked.keys(), (name) => !this.#wanted.has(name));
+    return first(this.#requested.keys(), (name) => !this.#wanted.has(name));
   }
 
   #missing(): string[] {
-    return first(this.#wanted, (name) => this.#renewed.has(name) || !(this.#asked.has(name) || this.#refused.has(name)));
+    return first(this.#wanted, (name) => this.#renewed.has(name) || !(this.#requested.has(name) || this.#refused.has(name)));
   }
 }
 

@@ -1,4 +1,4 @@
-/** Who listens to which endpoint: the reference counts behind one subscription for many views. */
+/** Subscribers of each endpoint: many callbacks share one subscription. */
 
 import type { Rejection, UpdateFrame } from "./messages.ts";
 
@@ -11,12 +11,12 @@ export type Change =
 export type Callback = (change: Change) => void;
 
 /** One call of subscribe: the same callback may be registered several times, and each ends on its own. */
-export interface View {
+export interface Subscriber {
   readonly callback: Callback;
 }
 
-export class Views {
-  readonly #views = new Map<string, Set<View>>();
+export class Subscribers {
+  readonly #views = new Map<string, Set<Subscriber>>();
   readonly #report: (error: unknown) => void;
 
   /** `report` takes what a callback throws, so that one view cannot silence another. */
@@ -38,7 +38,7 @@ export class Views {
   }
 
   /** Returns whether it is the endpoint's first view. */
-  add(endpoint: string, view: View): boolean {
+  add(endpoint: string, view: Subscriber): boolean {
     const views = this.#views.get(endpoint);
     if (views === undefined) this.#views.set(endpoint, new Set([view]));
     else views.add(view);
@@ -46,12 +46,12 @@ export class Views {
   }
 
   /** Returns whether it was the endpoint's last view; false also when it had ended before. */
-  remove(endpoint: string, view: View): boolean {
+  remove(endpoint: string, view: Subscriber): boolean {
     const views = this.#views.get(endpoint);
     return views !== undefined && views.delete(view) && views.size === 0 && this.#views.delete(endpoint);
   }
 
-  find(endpoint: string, callback: Callback): View | null {
+  find(endpoint: string, callback: Callback): Subscriber | null {
     for (const view of this.#views.get(endpoint) ?? []) if (view.callback === callback) return view;
     return null;
   }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { parseConfig } from "../../src/sdk/config.ts";
-import type { Metadata } from "../../src/sdk/locate.ts";
-import { believe, locate, parseLocated } from "../../src/sdk/locate.ts";
+import type { Metadata } from "../../src/sdk/locator.ts";
+import { locate, parseLocated, trustedUrl } from "../../src/sdk/locator.ts";
 import { World } from "./world.ts";
 
 const SERVERS = [{ port: 8101, path: "/ws" }, { url: "wss://edge.test/ws" }];
@@ -31,11 +31,11 @@ test.each([
   ["javascript:alert(1)", null],
   ["", null],
 ])("an owner %s is dialled as %s", (url, dialled) => {
-  expect(believe(url, METADATA)).toBe(dialled);
+  expect(trustedUrl(url, METADATA)).toBe(dialled);
 });
 
 test("behind TLS a server on loopback is dialled with TLS", () => {
-  expect(believe("ws://localhost:8102/ws", metadataOf("https://diem.test/config.json") as Metadata)).toBe("wss://diem.test:8102/ws");
+  expect(trustedUrl("ws://localhost:8102/ws", metadataOf("https://diem.test/config.json") as Metadata)).toBe("wss://diem.test:8102/ws");
 });
 
 test("the literal answer of the protocol is understood", () => {

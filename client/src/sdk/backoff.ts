@@ -1,4 +1,4 @@
-/** The two ways the SDK holds itself back: full-jitter exponential delays, and a token bucket for each server. */
+/** Exponential backoff with full jitter, and a token bucket for each server. */
 
 import type { Environment } from "./environment.ts";
 
@@ -35,7 +35,7 @@ export class Backoff {
   }
 
   /** The last failure was none. */
-  forgive(): void {
+  refund(): void {
     this.failures -= 1;
   }
 
@@ -55,7 +55,7 @@ const NAMES_A_MESSAGE = 50;
 const HOSTS = new WeakMap<Environment, Map<string, number>>();
 
 /** What a server takes of this host, charged as it charges. Like the server's count it outlives connections. */
-export class Permits {
+export class TokenBucket {
   readonly #env: Environment;
   readonly #server: string;
   readonly #burst: number;

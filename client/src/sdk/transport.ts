@@ -1,0 +1,124 @@
+/** Chooses the transport: one session to any server, or one to each owner, as the configuration says at each dial. */
+
+import type { ConnectionStatus } from "./connection.ts";
+import type { Environment } from "./environment.ts";
+import type { Listener, Transport } from "./session.ts";
+import { Session } from "./session.ts";
+import type { LiveStatus } from "./liveness.ts";
+import type { Metadata } from "./locator.ts";
+import { Subject } from "./observable.ts";
+import type { PartitionedTransport } from "./partitioned.ts";
+
+export interface TransportOptions {
+  /** The server to dial after so many failures in a row. */
+  server(failures: number): Promise<string>;
+  /** Who knows the owners, after so many failures in a row; null, and without this: every server serves everything. */
+  metadata?(failures: number): Promise<Metadata | null>;
+  /** The server says that configuration is out of date. */
+  moved?(): void;
+}
+
+/** Changes over with everything that is wanted: the new transport are followed before the old ones are closed. */
+export class SwitchingTransport implements Transport {
+  readonly #env: Environment;
+  readonly #listener: Listener;
+  readonly #options: TransportOptions;
+  readonly #wanted = new Set<string>();
+  readonly status: Subject<ConnectionStatus>;
+  readonly live: Subject<LiveStatus>;
+  #transport: Transport;
+  #unfollow: () => void = () => undefined;
+
+  constructor(env: Environment, listener: Listener, options: TransportOptions) {
+    this.#env = env;
+    this.#listener = listener;
+    this.#options = options;
+    this.#transport = this.#single();
+    this.status = new Subject(this.#transport.status.value);
+    this.live = new Subject(this.#transport.live.value);
+    this.#use(this.#transport);
+  }
+
+  want(endpoint: string): void {
+    this.#wanted.add(endpoint);
+    this.#transport.want(endpoint);
+  }
+
+  release(endpoint: string): void {
+    this.#wanted.delete(endpoint);
+    this.#transport.release(endpoint);
+  }
+
+  isRefused(endpoint: string): boolean {
+    return this.#transport.isRefused(endpoint);
+  }
+
+  isLive(endpoint: string): boolean {
+    return this.#transport.isLive(endpoint);
+  }
+
+  connect(): void {
+    this.#transport.connect();
+  }
+
+  close(): void {
+    this.#transport.close();
+  }
+
+  #use(transport: Transport): void {
+    this.#unfollow();
+    this.#transport = transport;
+    for (const endpoint of this.#wanted) transport.want(endpoint);
+    const stops = [
+      transport.status.observe((status) => this.status.set(status)),
+      transport.live.observe((live) => this.live.set(live)),
+    ];
+    this.#unfollow = () => stops.forEach((stop) => stop());
+  }
+
+  /** One connection to any server; it finds out at a dial when that has become the wrong thing. */
+  #single(): Session {
+    const { server, metadata, moved } = this.#options;
+    const move = (): void => {
+      moved?.();
+      session.connection.redial("moved");
+    };
+    const find = async (failures: number): Promise<string> => {
+      const url = await server(failures);
+      if (metadata && (await metadata(0)) !== null) {
+        const mode = await import("./partitioned.ts"); // a quarter of the SDK, which only this mode loads
+        const isWanted = session === this.#transport && session.status.value.state !== "closed";
+        if (isWanted) this.#replace(this.#partitioned(mode.PartitionedTransport, metadata));
+      }
+      return url;
+    };
+    const session: Session = new Session(this.#env, find, this.#listener, {
+      subscribed: () => undefined,
+      refused: (refused) => {
+        for (const [endpoint, rejection] of refused) {
+          if (rejection.code === "not_owner") return move();
+          this.#listener.refused(endpoint, rejection);
+        }
+      },
+      moved: (endpoints) => {
+        if (endpoints.length === 0 || endpoints.some((endpoint) => session.wants(endpoint))) move();
+      },
+    });
+    return session;
+  }
+
+  /** One connection for each owner, until the configuration no longer says so. */
+  #partitioned(Mode: typeof PartitionedTransport, metadata: (failures: number) => Promise<Metadata | null>): Transport {
+    const transport: Transport = new Mode(this.#env, this.#listener, metadata, () => {
+      if (transport === this.#transport) this.#replace(this.#single());
+    });
+    return transport;
+  }
+
+  #replace(transport: Transport): void {
+    const before = this.#transport;
+    transport.connect();
+    this.#use(transport);
+    before.close();
+  }
+}

@@ -1,130 +1,29 @@
 """Plans for instances that are too large for one process: :func:`plan_on_spark` is what `diem plan --spark` calls.
 
-Their subscription sets stay in Spark (:class:`SparkBackend`); what iterates over endpoints and clusters runs
-here, in the same planner, and the plan is the same, to the last bit, as one without Spark.
+Their subscription sets stay in Spark (:mod:`metadata.jobs.spark_backend`). The search over endpoints and clusters runs
+here, in the same planner, and finds the same plan, to the last bit, as without Spark.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.costs import Costs
-from metadata.jobs.block_files import SETS, Arrays, BlockFiles, scale, store_sets
+from metadata.jobs.block_files import BlockFiles, scale, store_sets
+from metadata.jobs.spark_backend import SparkBackend
 from metadata.jobs.spark_session import SparkOptions, open_spark
-from metadata.placement import blocks, fanout
-from metadata.placement.backend import INCREMENTAL_SHARE
-from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
+from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance, read_endpoints
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-T = TypeVar("T")
-_INDEX: Final = "index"
-_LEVEL: Final = "level"
-
-
-class SparkBackend:
-    """A :class:`~metadata.placement.backend.Backend` of the blocks :data:`SETS` of ``files``.
-
-    Results are those of NumpyBackend, bit for bit, whatever the number of blocks: see blocks.py. A call is a job of
-    one task a block, and takes about a tenth of a second at least; this process adds the results up and never has the
-    sets.
-    """
-
-    def __init__(self, files: BlockFiles, endpoints: int) -> None:
-        self.endpoints = endpoints
-        self._files = files
-        self._indexed = False
-        self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
-
-    def fan_out(self, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
-        return self._sum(partial(fanout.fan_out, part=part, k=k), np.zeros(k + 1, np.int64))
-
-    def needed(self, load: Floats, most: float) -> Ints:
-        """See :class:`Backend`."""
-        return self._sum(partial(fanout.required_parts, load=load, most=most), np.zeros(2, np.int64))
-
-    def lonely(self, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
-        return self._sum(partial(fanout.removal_savings, part=part, k=k), np.zeros(self.endpoints, np.int64))
-
-    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
-        before, total = self._last.get((k, sharpness), (None, None))
-        if before is not None and total is not None and (moved := before != part).mean() <= INCREMENTAL_SHARE:
-            self._index()
-            change = partial(_change, moved=np.flatnonzero(moved), part=part, before=before, k=k, sharpness=sharpness)
-            total = total.copy()
-            for rows, added in self._files.map(change, SETS, _INDEX):
-                total[rows] += added
-        else:
-            run = partial(fanout.affinity, part=part, k=k, sharpness=sharpness)
-            total = self._sum(run, np.zeros((part.size, k)))
-        self._last[k, sharpness] = part.copy(), total
-        return total
-
-    def begin_level(self, group: Parts) -> None:
-        """See :class:`Backend`."""
-        self._files.derive(_LEVEL, partial(_of_block, partial(fanout.regroup, group=group)), SETS)
-
-    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
-        """See :class:`Backend`."""
-        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), of=_LEVEL)
-
-    def end_levels(self) -> None:
-        """See :class:`Backend`."""
-        self._files.forget(_LEVEL)
-
-    def pairs(self, longest: int) -> int:
-        """See :class:`Backend`."""
-        return self._sum(partial(blocks.count_pairs, longest=longest), 0)
-
-    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-        """See :class:`Backend`."""
-        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
-        return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
-
-    def contracted(self, label: Parts, count: int) -> Block:
-        """See :class:`Backend`."""
-        run = partial(_of_block, partial(blocks.contract, label=label, count=count))
-        return blocks.merge_equal_sets(self._files.map(run, SETS), count)
-
-    def _sum(self, run: Callable[[Block], T], start: T, of: str = SETS) -> T:
-        for result in self._files.map(partial(_of_block, run), of):
-            start = start + result
-        return start
-
-    def _index(self) -> None:
-        if not self._indexed:
-            self._files.derive(_INDEX, partial(_of_block, partial(blocks.index_sets, count=self.endpoints)), SETS)
-            self._indexed = True
-
-
-def _of_block(run: Callable[[Block], T], arrays: Arrays) -> T:
-    return run(Block(*arrays))
-
-
-def _change(
-    arrays: Arrays, index: Arrays, *, moved: Ints, part: Parts, before: Parts, k: int, sharpness: int
-) -> tuple[Ints, Floats]:
-    """The endpoints whose affinity is another than ``before``, and by how much: int64[n], float64[n, k]."""
-    starts, rows = index
-    some = blocks.select_sets_with(Block(*arrays), starts, rows, moved)
-    change = fanout.affinity(some, part, k, sharpness, before)
-    rows = np.flatnonzero(change.any(1))
-    return rows, change[rows]
 
 
 LARGE_PINS: Final = 20_000_000

@@ -140,7 +140,7 @@ def test_folder_that_cannot_be_written_is_named(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(java, "find", lambda: Path("java"))
-    monkeypatch.setattr("deploy.spark.pipeline.spark_opened", nullcontext)
+    monkeypatch.setattr("deploy.spark.pipeline.open_spark", nullcontext)
     (tmp_path / ".diem").touch()
     code, text = pipeline("run", "--source", "files")
     warehouse = tmp_path / ".diem" / "traffic" / "warehouse"

@@ -1,1 +1,10 @@
-"""The data pipeline (docs/traffic.md). PySpark is imported by these modules only, and only when work is done."""
+"""The data pipeline (docs/traffic.md): recorded traffic becomes tables, statistics and plans, in PySpark.
+
+Reading order: ``warehouse`` is the layout on disk, and ``sink_log`` lists the committed files in it. ``sources`` and
+``traffic_topic`` provide lines, ``tables`` parses them into rows, ``ingest`` runs the streaming query, and
+``compaction`` merges files of past days. ``statistics`` and ``usage_report`` compute from the tables. ``planning`` runs
+the planner on a ``spark_backend``, whose sets are in ``block_files``. ``spark_session`` starts and ends the JVM.
+
+Only these modules import PySpark. Those that always need it do so at their head and are imported once it is known to be
+installed; ``warehouse``, ``sink_log``, ``sources`` and ``traffic_topic`` work without it.
+"""

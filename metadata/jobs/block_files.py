@@ -54,7 +54,7 @@ class BlockFiles:
         self._calls = itertools.count()
 
     def call(self, function: Callable[[int], Any]) -> Iterator[Any]:
-        """``function`` of the number of each piece, in their order; all have run when this returns.
+        """Return ``function(number)`` of each piece, in order. Blocks until all have run.
 
         What it takes and gives goes through files: a result may be larger than the JVM's heap.
         """
@@ -67,16 +67,16 @@ class BlockFiles:
         return (_consume(_result(call, number)) for number in range(self.count))
 
     def map(self, function: Callable[..., Any], *names: str) -> Iterator[Any]:
-        """``function`` of each piece: of the tuples of arrays with these names."""
+        """Return ``function`` of each piece's tuples of arrays with these names."""
         return self.call(partial(_apply, self.folder, function, names))
 
     def keep(self, name: str, function: Callable[[int], Arrays]) -> None:
-        """Make a tuple of arrays: ``function`` of the number of each piece."""
+        """Store ``function(number)`` of each piece as a tuple of arrays."""
         for _ in self.call(partial(_keep, self.folder, name, function)):
             pass
 
     def derive(self, name: str, function: Callable[..., Arrays], *names: str) -> None:
-        """Make a tuple of arrays: ``function`` of those with other ``names``."""
+        """Store ``function`` of the tuples with other ``names`` as a tuple of arrays."""
         self.keep(name, partial(_apply, self.folder, function, names))
 
     def exchange(
@@ -86,7 +86,7 @@ class BlockFiles:
         join: Callable[[Sequence[Arrays]], Arrays],
         of: str,
     ) -> None:
-        """Make a tuple of arrays: piece n is ``join`` of the n-th of what ``split`` makes of each piece."""
+        """Store a tuple of arrays whose piece n is ``join`` of the n-th result of ``split`` on each piece."""
         for _ in self.call(partial(_split, self.folder, name, split, of)):
             pass
         self.keep(name, partial(_join, self.folder, name, join, self.count))
@@ -99,14 +99,14 @@ class BlockFiles:
 
 
 def _run(call: Path, number: int) -> None:
-    """What a worker does."""
+    """Run a call's function in a worker and store its result."""
     _speed_up_worker()
     _dump(_result(call, number), _load(call)(number))
 
 
 @cache
 def _speed_up_worker() -> None:
-    """Once in a worker: without it, a task that does nothing keeps it busy for 15 ms and more."""
+    """Prepare a worker, once: otherwise even an empty task keeps it busy for 15 ms and more."""
     # Workers collect garbage after each task, and all that is imported is gone through then.
     gc.freeze()
     # PySpark 4.0 makes each task read its two archives again; 4.2 does not.
@@ -168,7 +168,7 @@ def _consume(path: Path) -> Any:  # noqa: ANN401 - likewise
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file under another name until it is complete: Spark may run a task twice."""
+    """Write a file under a temporary name until it is complete: Spark may run a task twice."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     yield new
     new.replace(path)
@@ -194,7 +194,7 @@ def store_sets(sets: "DataFrame", files: BlockFiles, endpoints: int) -> None:
 
 
 def store_subscriptions(subscriptions: "DataFrame", files: BlockFiles, endpoints: int) -> None:
-    """The same for single subscriptions.
+    """Store single subscriptions as blocks :data:`SETS`.
 
     Args:
         subscriptions: `client` (of any type), `endpoint` (int), `weight` (long, that of the client), in any order; the
@@ -209,12 +209,12 @@ def store_subscriptions(subscriptions: "DataFrame", files: BlockFiles, endpoints
 
 
 def endpoint_weights(files: BlockFiles, endpoints: int) -> Ints:
-    """Weight of the sets that have each endpoint: int64[E]. Before :func:`scale`."""
+    """Return the weight of the sets that contain each endpoint: int64[E]. Call before :func:`scale`."""
     return sum(files.map(partial(_endpoint_weights, endpoints), SETS), np.zeros(endpoints, np.int64))
 
 
 def scale(files: BlockFiles) -> int:
-    """Bring the weights into the planner's unit (:func:`shift_weights`); returns what their sum was before."""
+    """Convert weights to the planner's unit (:func:`shift_weights`); return their former sum."""
     total = int(sum(files.map(_weight, SETS)))
     if shift := weight_shift(total):
         files.derive(SETS, partial(_shift, shift), SETS)
@@ -222,7 +222,7 @@ def scale(files: BlockFiles) -> int:
 
 
 def _from_rows(rows: "DataFrame", files: BlockFiles, name: str, block_of: Callable[[Any], Block]) -> None:
-    """Blocks of the rows of each partition. As files, because PySpark's own way to arrays needs pandas."""
+    """Make a block of each partition's rows. Through files, because PySpark's own way to arrays needs pandas."""
     folder = files.folder / f"{name}.parquet"
     rows.write.parquet(str(folder), compression="none")
     tables = sorted(folder.glob("part-*.parquet"))
@@ -232,7 +232,7 @@ def _from_rows(rows: "DataFrame", files: BlockFiles, name: str, block_of: Callab
 
 
 def _block_of_table(tables: list[Path], block_of: Callable[[Any], Block], number: int) -> Block:
-    """The block of a piece; Spark writes no file for a partition without rows."""
+    """Return the block of a piece; Spark writes no file for a partition without rows."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     return block_of(pq.read_table(tables[number])) if number < len(tables) else _EMPTY
@@ -246,7 +246,7 @@ def _block_of_sets(endpoints: int, table: Any) -> Block:  # noqa: ANN401 - pyarr
 
 
 def _block_of_clients(endpoints: int, table: Any) -> Block:  # noqa: ANN401 - pyarrow has no types
-    """A set for each client, in the order in which they come up."""
+    """Return one set per client, in order of first appearance."""
     client = table.column("client").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     pin, first = np.unique(client * endpoints + table.column("endpoint").to_numpy(), return_index=True)
     sizes = np.bincount(pin // endpoints).astype(np.int32)
@@ -256,7 +256,7 @@ def _block_of_clients(endpoints: int, table: Any) -> Block:  # noqa: ANN401 - py
 
 
 def _split_by_hash(endpoints: int, count: int, arrays: Arrays) -> list[Block]:
-    """``count`` blocks, equal sets in the same one."""
+    """Split a block into ``count``, equal sets in the same one."""
     block = Block(*arrays)
     goal = hash_sets(block, endpoints) % np.uint64(count)
     return [select_sets(block, np.flatnonzero(goal == each)) for each in range(count)]

@@ -33,7 +33,7 @@ _WORK: Final = "_compacting"
 
 
 def compact(spark: SparkSession, sink: Path, today: date) -> int:
-    """Compact the days before ``today`` (UTC), and return how many files are fewer. Only for who holds the source.
+    """Compact the days before ``today`` (UTC); return by how many files. The caller holds the source's lock.
 
     Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
 
@@ -71,7 +71,7 @@ def compact(spark: SparkSession, sink: Path, today: date) -> int:
 
 
 def _compactable(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path, list[str]]:
-    """Return the entries that are to be one, by folder."""
+    """Return the log entries to merge, by folder."""
     found = defaultdict[Path, list[str]](list)
     for line in lines:
         entry, folder = json.loads(line), _file(sink, line).parent
@@ -82,7 +82,7 @@ def _compactable(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path,
 
 
 def _merge_files(spark: SparkSession, sink: Path, folder: Path, lines: Sequence[str]) -> str:
-    """Write a file with the rows of these, where no reader looks yet, and return its entry."""
+    """Write one file with the rows of several, not yet visible to readers, and return its log entry."""
     work, files = sink / _WORK, [str(_file(sink, line)) for line in lines]
     shutil.rmtree(work, ignore_errors=True)
     frame = spark.read.schema(tables.FILE_SCHEMA).parquet(*files).select(*tables.FILE_COLUMNS)
@@ -116,7 +116,7 @@ def _replace_log(log: Path, lines: Sequence[str]) -> None:
 
 
 def remove_unreferenced(sink: Path) -> None:
-    """Remove what was compacted a day ago, and what attempts that were cut short have left."""
+    """Remove files compacted a day ago, and leftovers of interrupted attempts."""
     named, before = set(data_files(sink)), time.time() - KEPT_S
     if not all(file.is_relative_to(sink) for file in named):
         # It had another name once, so it is not known which of its files count.

@@ -1,4 +1,4 @@
-"""Reads what is new of a source into the warehouse: one query that judges each line once and writes both tables.
+"""Ingest new traffic of a source into the warehouse: one query parses each line once and writes both tables.
 
 Exactly once whatever is killed: a batch is in the source's offsets before it is begun, and counts when the sink's log
 names its files; one that is repeated has the same lines.
@@ -31,7 +31,7 @@ Progress = Callable[["CommittedBatch"], None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One batch that was committed."""
+    """One committed batch."""
 
     number: int
     at: str
@@ -41,7 +41,7 @@ class CommittedBatch:
 
     @classmethod
     def of(cls, progress: dict[str, Any]) -> "CommittedBatch":
-        """From Spark's report."""
+        """Convert Spark's progress report."""
         seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
         return cls(progress["batchId"], progress["timestamp"], progress["numInputRows"], seconds)
 
@@ -55,7 +55,7 @@ def ingest(
     follow_s: float | None = None,
     remove: bool = False,
 ) -> int:
-    """Read what is there, in batches, and return how many lines that were; hold the source while that goes on.
+    """Read a source in batches, holding its lock; return the number of lines read.
 
     Before, and whenever a day is over, the files of past days are compacted.
 
@@ -121,7 +121,7 @@ def _await_end(
     *,
     remove: bool,
 ) -> tuple[int, bool]:
-    """Wait for the query's end, or that of the day; returns the lines that were read, and whether it has ended."""
+    """Wait until the query or the day ends; return the lines read, and whether the query has ended."""
     lines, seen, ended = 0, -1, False
     try:
         while not ended and (day is None or _today() <= day):
@@ -145,7 +145,7 @@ def _today() -> date:
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause that Spark's text names, in one line; what is around it says only in which query it was."""
+    """Return the cause named in Spark's error text, in one line."""
     first = str(error).partition("\n")[0]
     before, _, cause = first.partition("terminated with exception: ")
     return (cause or before).partition(" SQLSTATE")[0][:500]

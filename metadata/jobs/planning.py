@@ -1,4 +1,4 @@
-"""Plans for instances that are too large for one process: :func:`plan_on_spark` is what `diem plan --spark` calls.
+"""Plan instances that are too large for one process: `diem plan --spark` calls :func:`plan_on_spark`.
 
 Their subscription sets stay in Spark (:mod:`metadata.jobs.spark_backend`). The search over endpoints and clusters runs
 here, in the same planner, and finds the same plan, to the last bit, as without Spark.
@@ -31,7 +31,7 @@ LARGE_PINS: Final = 20_000_000
 
 
 def is_large(statistics: Path) -> bool:
-    """Whether a window has so many subscriptions that its plan is to be made on Spark. Reads no more than the footers.
+    """Return whether a window has enough subscriptions to be planned on Spark. Reads only Parquet footers.
 
     Raises:
         OSError: the table of sets is missing.
@@ -51,7 +51,7 @@ def is_large(statistics: Path) -> bool:
 def plan_on_spark(
     statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, spark_options: SparkOptions
 ) -> PlanResult:
-    """The plan for the statistics of a window, as :func:`metadata.placement.planner.plan` makes it.
+    """Compute the plan for a window's statistics, as :func:`metadata.placement.planner.plan` does.
 
     Starts a session and ends it. There is no comparison with Mt-KaHyPar: it would need all sets in this process.
 
@@ -75,7 +75,7 @@ def plan_on_spark(
 def plan_in_session(
     spark: "SparkSession", statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, *, blocks: int
 ) -> PlanResult:
-    """The same in a session that there is, with as many ``blocks`` as it has cores."""
+    """Compute the plan in an existing session, with as many ``blocks`` as it has cores."""
     found = read_endpoints(statistics)
     with block_files(spark, blocks) as files:
         store_sets(spark.read.parquet(str(statistics / "sets.parquet")), files, len(found.endpoints))
@@ -85,7 +85,7 @@ def plan_in_session(
 
 @contextmanager
 def block_files(spark: "SparkSession", count: int) -> Iterator[BlockFiles]:
-    """Files for ``count`` blocks, as many as the session has cores, in its scratch folder; removed at the end."""
+    """Provide files for ``count`` blocks (the session's cores) in its scratch folder; remove them at the end."""
     scratch = spark.conf.get("spark.local.dir")
     with tempfile.TemporaryDirectory(prefix="sets-", dir=scratch, ignore_cleanup_errors=True) as name:
         yield BlockFiles(spark, Path(name), count)

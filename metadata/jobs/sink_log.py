@@ -1,4 +1,4 @@
-"""Spark's own logs of a streaming query, read without Spark: which files of a sink count, and how far a source is read.
+"""Read Spark's logs of a streaming query without Spark: committed files of a sink, and progress in a source.
 
 Both are folders of one file a batch, named by its number, with a line for each entry; and `<n>.compact` replaces
 all up to it. What begins with a dot is half written or a checksum.
@@ -16,7 +16,7 @@ _COMPACT: Final = ".compact"
 
 
 def data_files(sink: Path, table: str | None = None) -> list[Path]:
-    """Return the files of a sink that count, sorted: all others are of attempts that were cut short.
+    """Return the committed files of a sink, sorted; all others are of interrupted attempts.
 
     Args:
         sink: the folder of a source in the warehouse.
@@ -27,12 +27,12 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
 
 
 def is_relocated(sink: Path) -> bool:
-    """Whether the folder of a sink was another one once: Spark, given the folder, would look for its files there."""
+    """Return whether a sink's folder has moved: Spark, given the folder, would look for files at the old path."""
     return any(path != relocate(path, sink) for path in _committed_files(sink))
 
 
 def read_files(checkpoint: Path) -> list[Path]:
-    """Return the files that a source of files has read, in batches that are committed.
+    """Return the files that a file source has read in committed batches.
 
     Without those in whose place there is a later one now: Spark does not read it, and nobody may take it for read.
     """
@@ -47,13 +47,13 @@ def read_files(checkpoint: Path) -> list[Path]:
 
 
 def remove_ingested(checkpoint: Path) -> None:
-    """Remove the files that are read and whose events are committed."""
+    """Remove files whose events are committed."""
     for file in read_files(checkpoint):
         file.unlink(missing_ok=True)
 
 
 def read_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
-    """Return where a Kafka source goes on reading, by topic and partition; empty when it has not begun."""
+    """Return the next offsets of a Kafka source, by topic and partition; empty before its first batch."""
     last = last_committed(checkpoint)
     if last is None:
         return {}
@@ -62,12 +62,12 @@ def read_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
 
 
 def last_committed(checkpoint: Path) -> int | None:
-    """Return the number of the last batch that is complete, if there is one."""
+    """Return the number of the last committed batch, if any."""
     return max(_batches(checkpoint / "commits"), default=None)
 
 
 def last_compact(sink: Path) -> Path | None:
-    """Return the file of a sink's log that has all entries up to its batch, if there is one already."""
+    """Return the latest compacted file of a sink's log, if any."""
     numbers = _batches(sink / SINK_LOG)
     return max(
         (path for path in numbers.values() if path.suffix == _COMPACT), key=lambda path: int(path.stem), default=None
@@ -80,7 +80,7 @@ def local_path(uri: str) -> Path:
 
 
 def relocate(path: Path, sink: Path) -> Path:
-    """Return where a file of a sink is: the log has the folder that it was written to."""
+    """Return the current path of a sink's file: the log holds the folder that it was written to."""
     if path.is_relative_to(sink) or sink.name not in path.parts:
         return path
     return sink.joinpath(*path.parts[len(path.parts) - path.parts[::-1].index(sink.name) :])

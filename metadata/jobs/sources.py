@@ -29,15 +29,15 @@ def complete_files(folder: Path) -> list[Path]:
 
 
 class TrafficSource(Protocol):
-    """Something to read lines from."""
+    """A source of recorded lines."""
 
     @property
     def name(self) -> str:
-        """What its folder in the warehouse is called: another one for everything that has other positions."""
+        """Name of its folder in the warehouse; differs for anything with other positions."""
 
     @property
     def where(self) -> str:
-        """What it is, for people."""
+        """Description for people."""
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
         """Return the stream of its lines: `value` binary, `arrived` timestamp, `source` string (the place)."""
@@ -45,7 +45,7 @@ class TrafficSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files that appear in a folder, complete."""
+    """Complete files that appear in a folder."""
 
     folder: Path
     """Absolute; made when it is missing."""
@@ -129,7 +129,7 @@ class KafkaSource:
 
 
 def client_options(options: KafkaOptions) -> dict[str, str]:
-    """Return how Kafka's Java client connects, as options of Spark's source.
+    """Return the connection settings of Kafka's Java client, as options of Spark's source.
 
     Raises:
         ConfigurationError: a file of the TLS set-up cannot be read.
@@ -165,7 +165,7 @@ def _text(file: Path) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a value as JAAS has it in quotes."""
+    """Quote a value for JAAS."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -175,7 +175,7 @@ def _hash(text: str) -> str:
 
 
 class SourceLag(NamedTuple):
-    """What there is to read: files of a folder, or records of a topic."""
+    """Lag of the pipeline in a source: files of a folder, or records of a topic."""
 
     unread: int
     lost: int = 0
@@ -183,5 +183,5 @@ class SourceLag(NamedTuple):
 
 
 def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
-    """Return how many complete files are not read yet."""
+    """Return the lag in a folder: complete files that are not read yet."""
     return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))

@@ -39,11 +39,11 @@ class SparkBackend:
         """See :class:`Backend`."""
         return self._sum(partial(fanout.fan_out, part=part, k=k), np.zeros(k + 1, np.int64))
 
-    def needed(self, load: Floats, most: float) -> Ints:
+    def required_parts(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
         return self._sum(partial(fanout.required_parts, load=load, most=most), np.zeros(2, np.int64))
 
-    def lonely(self, part: Parts, k: int) -> Ints:
+    def removal_savings(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
         return self._sum(partial(fanout.removal_savings, part=part, k=k), np.zeros(self.endpoints, np.int64))
 
@@ -74,7 +74,7 @@ class SparkBackend:
         """See :class:`Backend`."""
         self._files.forget(_LEVEL)
 
-    def pairs(self, longest: int) -> int:
+    def count_pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
         return self._sum(partial(blocks.count_pairs, longest=longest), 0)
 
@@ -83,7 +83,7 @@ class SparkBackend:
         run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
-    def contracted(self, label: Parts, count: int) -> Block:
+    def contract(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
         run = partial(_of_block, partial(blocks.contract, label=label, count=count))
         return blocks.merge_equal_sets(self._files.map(run, SETS), count)
@@ -106,7 +106,7 @@ def _of_block(run: Callable[[Block], T], arrays: Arrays) -> T:
 def _change(
     arrays: Arrays, index: Arrays, *, moved: Ints, part: Parts, before: Parts, k: int, sharpness: int
 ) -> tuple[Ints, Floats]:
-    """The endpoints whose affinity is another than ``before``, and by how much: int64[n], float64[n, k]."""
+    """Return the endpoints whose affinity differs from ``before``, and by how much: int64[n], float64[n, k]."""
     starts, rows = index
     some = blocks.select_sets_with(Block(*arrays), starts, rows, moved)
     change = fanout.affinity(some, part, k, sharpness, before)

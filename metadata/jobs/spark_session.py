@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_jvm_loss(error: Exception) -> bool:
-    """Whether the JVM is gone, or does not answer any more."""
+    """Return whether the JVM is gone or unresponsive."""
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
 
     # Py4JJavaError is what the JVM itself raised: it lives.
@@ -32,7 +32,7 @@ def is_jvm_loss(error: Exception) -> bool:
 
 
 def jvm_error(error: Exception) -> str | None:
-    """Return what the JVM raised, in one line; None if it was not the JVM, or a fault of our own functions in tasks."""
+    """Return the JVM's error in one line; None for errors of other origin, including our own functions in tasks."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415
 
@@ -57,7 +57,7 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%
 
 @dataclass(eq=False)
 class NoSpark(ConfigurationError):
-    """What Spark needs is not installed."""
+    """A requirement of Spark is not installed."""
 
     template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
 
@@ -66,7 +66,7 @@ class NoSpark(ConfigurationError):
 
 @dataclass(eq=False)
 class SparkFailed(DiemError):
-    """The JVM did not start, died, or could not do it."""
+    """The JVM did not start, died, or failed a job."""
 
     retriable = True
 
@@ -80,7 +80,7 @@ class SparkFailed(DiemError):
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """What a session is made with."""
+    """Options of a session."""
 
     scratch: Path
     """Folder of its temporary files and its log; made when it is missing. Absolute."""
@@ -96,12 +96,12 @@ class SparkOptions:
 
     @property
     def log(self) -> Path:
-        """What the JVM says."""
+        """Log file of the JVM."""
         return self.scratch / "spark.log"
 
 
 def spark_session(options: SparkOptions) -> "SparkSession":
-    """Start the JVM, or return the session that there is (whatever its options); takes about 4 s.
+    """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
     Not for several threads at once: for the time of the start it changes the working directory, the environment and
     standard error of this process, which the JVM inherits and keeps.
@@ -129,7 +129,7 @@ def spark_session(options: SparkOptions) -> "SparkSession":
 
 
 def configuration(options: SparkOptions) -> dict[str, str]:
-    """Return the settings of the session; writes the one of its log."""
+    """Return the session's settings; write its log configuration."""
     log4j = options.scratch / "log4j2.properties"
     log4j.write_text(_LOG4J.format(file=options.log), encoding="utf-8")
     java = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", f'"-Djava.io.tmpdir={options.scratch}"']
@@ -150,7 +150,7 @@ def configuration(options: SparkOptions) -> dict[str, str]:
 
 @contextlib.contextmanager
 def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
-    """Have a session for a while, and stop it; see :func:`spark_session`.
+    """Start a session and stop it at the end; see :func:`spark_session`.
 
     Raises:
         SparkFailed: the JVM died meanwhile, or could not do what it was to.
@@ -182,7 +182,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _jvm_environment(options: SparkOptions) -> Iterator[None]:
-    """What the JVM inherits: Spark leaves a folder `artifacts` where it is started, and greets on standard error."""
+    """Set what the JVM inherits: Spark leaves a folder `artifacts` in its working directory and greets on stderr."""
     given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
     if options.java is not None:
         given["JAVA_HOME"] = str(options.java.resolve().parents[1])
@@ -218,7 +218,7 @@ _LOCK: Final = "lock"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Give a folder, which is removed with what is in it."""
+    """Provide a temporary folder. Also removes those of killed processes."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name, _lock_folder(Path(name)):
         yield Path(name)
@@ -226,7 +226,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder as long as this process lives."""
+    """Lock a folder for the life of this process."""
     new = folder / f"{_LOCK}.new"
     with new.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -50,24 +50,24 @@ class Tables(NamedTuple):
 
 
 class CachedFrames:
-    """Frames that are used more than once: kept until they are not needed, on disk where memory does not do."""
+    """Frames that are used more than once: persisted until :meth:`free`, on disk where memory is short."""
 
     def __init__(self) -> None:
         self._frames: list[Any] = []
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Keep one."""
+        """Persist a frame."""
         self._frames.append(frame.persist())
         return frame
 
     def free(self) -> None:
-        """Forget all."""
+        """Unpersist all frames."""
         for frame in self._frames:
             frame.unpersist()
 
 
 def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Window:
-    """Return the window of that length which ends with the last event (or now, if an event is ahead of our clock).
+    """Return the window of a length that ends with the last event, or now if that is ahead of our clock.
 
     Raises:
         NoTraffic: there is no event.
@@ -80,7 +80,7 @@ def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Wind
 
 
 def compute(spark: SparkSession, warehouse: Warehouse, window: Window, name: str | None = None) -> Path:
-    """Compute the statistics of a window; returns their folder, which is there when it is complete.
+    """Compute and write the statistics of a window; return their folder, which appears once complete.
 
     Args:
         spark: a session.
@@ -106,7 +106,7 @@ def _day(ms: int) -> date:
 
 
 def write(found: Tables, window: Window, folder: Path) -> Path:
-    """Write statistics; what was there is there until they are complete."""
+    """Write statistics; existing ones stay until the new ones are complete."""
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -278,7 +278,7 @@ def _summary(
 
 
 def session_events(events: DataFrame, window: Window) -> DataFrame:
-    """Return the events that sessions are made of."""
+    """Return the events that sessions are rebuilt from."""
     return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
 
 
@@ -309,7 +309,7 @@ def sessions(events: DataFrame, window: Window) -> DataFrame:
 
 
 def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
-    """Return who held which endpoint, and when: client, endpoint, start, end; of an endpoint there may be several.
+    """Return subscription intervals: client, endpoint, start, end; several per client and endpoint are possible.
 
     Args:
         events: distinct, those of :func:`session_events`.
@@ -331,7 +331,7 @@ def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
 
 
 def confirmed_endpoints(events: DataFrame) -> DataFrame:
-    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+    """Return the endpoints confirmed by anybody but clients (docs/traffic.md section 3.2).
 
     The column is `endpoint`; names are there several times.
 
@@ -349,7 +349,7 @@ def confirmed_endpoints(events: DataFrame) -> DataFrame:
 
 
 def clip(intervals: DataFrame, window: Window) -> DataFrame:
-    """Return what of intervals (start, end) lies in the window; the end of an empty one is not after its start."""
+    """Clip intervals (start, end) to the window; the end of an empty one is not after its start."""
     return intervals.withColumns(
         {
             "start": F.greatest("start", F.lit(window.start)),
@@ -359,7 +359,7 @@ def clip(intervals: DataFrame, window: Window) -> DataFrame:
 
 
 def union_length(intervals: DataFrame, *keys: str) -> DataFrame:
-    """Return for how long (`ms`) any of the intervals of a key lasted; keys with nothing are left out."""
+    """Return the length (`ms`) of the union of each key's intervals; keys with none are left out."""
     earlier = Over.partitionBy(*keys).orderBy("start", "end").rowsBetween(Over.unboundedPreceding, -1)
     begin = F.greatest("start", F.max("end").over(earlier))  # greatest passes over the null of the first
     more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
@@ -368,7 +368,7 @@ def union_length(intervals: DataFrame, *keys: str) -> DataFrame:
 
 
 def count_duplicate_recorders(distinct: DataFrame, window: Window) -> DataFrame:
-    """Return how many edges are two processes at once, by the events of their lives in the window: one row, `twins`."""
+    """Count names used by two processes at once, by their incarnations' events in the window: one row, `twins`."""
     within = distinct.where((F.col("at") >= window.start) & (F.col("at") < window.end))
     lives = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
     earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
@@ -380,7 +380,7 @@ def count_duplicate_recorders(distinct: DataFrame, window: Window) -> DataFrame:
 
 
 def _session_ends(events: DataFrame, window: Window) -> DataFrame:
-    """Until when sessions without an end of their own last, by life: boot, until_at, killed."""
+    """Return the end of sessions without a disconnect, by incarnation: boot, until_at, killed."""
     signs = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("sign"))
     latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("sign"), F.desc("boot"))) == 1
     alive = F.col("latest") & (F.col("sign") >= window.end - SILENCE_MS)

@@ -67,7 +67,7 @@ def parse_rows(lines: DataFrame) -> DataFrame:
 
 
 def parse_row(line: bytes | None) -> tuple[Any, ...]:
-    """Return a line as :data:`PARSED_SCHEMA` has it."""
+    """Return the fields of a line, as in :data:`PARSED_SCHEMA`."""
     try:
         event = parse_event(bytes(line or b""), time.time_ns() // 1_000_000)
     except BadEvent as error:
@@ -77,7 +77,7 @@ def parse_row(line: bytes | None) -> tuple[Any, ...]:
 
 
 def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
-    """From `client` to `sharers`."""
+    """Return the fields from `client` to `sharers`."""
     if event.type is Type.COUNTS:
         updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
         return None, None, None, event.since, event.until, updates, None, None, None

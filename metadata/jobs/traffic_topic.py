@@ -1,4 +1,4 @@
-"""The topic of recorded traffic as a source, and how much of it is unread; needs no Spark, but the Kafka client."""
+"""The topic of recorded traffic: its source and lag. Needs the Kafka client (an extra), but no Spark."""
 
 import asyncio
 from collections.abc import Mapping

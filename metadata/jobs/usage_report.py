@@ -39,7 +39,7 @@ def usage(events: DataFrame, first: date, last: date) -> DataFrame:
 
 
 def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -> Path:
-    """Write the report of some days as one Parquet file, and return it; what was there of these days is replaced."""
+    """Write the report of some days as one Parquet file, replacing an earlier one, and return it."""
     folder = warehouse.root / FOLDER
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
     shutil.rmtree(new, ignore_errors=True)

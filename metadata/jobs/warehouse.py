@@ -60,15 +60,15 @@ class Warehouse:
     """Absolute."""
 
     def sink(self, source: str) -> Path:
-        """Return the folder of what a source had, in both tables."""
+        """Return the folder of a source's rows, in both tables."""
         return self.root / source
 
     def checkpoint(self, source: str) -> Path:
-        """Return the folder of how far it was read."""
+        """Return the folder of a source's read positions."""
         return self.root / "_checkpoints" / source
 
     def progress(self, source: str) -> Path:
-        """Return the file of what the last batch was."""
+        """Return the file that describes the last batch."""
         return self.root / "_progress" / f"{source}.json"
 
     @property
@@ -77,12 +77,12 @@ class Warehouse:
         return self.root / "statistics"
 
     def sources(self) -> list[str]:
-        """Return the sources of which something was committed."""
+        """Return the sources with committed batches."""
         return sorted(log.parent.name for log in self.root.glob(f"*/{SINK_LOG}"))
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
-        """Hold a source against other pipelines; the system gives it free when this process ends in any way.
+        """Lock a source against other pipelines; the lock ends with this process, however it ends.
 
         Raises:
             SourceInUse: another one holds it.

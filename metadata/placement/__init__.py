@@ -1,4 +1,8 @@
-"""Chooses the partition of every endpoint from what clients subscribe to: few servers each, equally loaded.
+"""Choose the partition of every endpoint from subscriptions, so that clients need few servers and loads are even.
 
-Pure computation over numpy arrays; what is large goes through a :class:`~metadata.placement.backend.Backend`.
+Pure computation over numpy arrays. Reading order: an ``instance`` holds endpoints and subscription sets, in ``blocks``;
+``fanout`` computes over one block, and a ``backend`` over all. ``objective`` defines load, fan-out and cost,
+``baselines`` what to compare with, ``options`` what to plan for. ``planner`` puts a plan together: ``hot`` chooses the
+hot set, ``multilevel`` searches (``bisect``, then ``refine``), ``relabel`` keeps leaf numbers, ``report`` decides
+whether to adopt the plan and describes it.
 """

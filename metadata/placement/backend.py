@@ -1,4 +1,4 @@
-"""Backends that run the functions of :mod:`~metadata.placement.blocks`: locally, or where the blocks are kept."""
+"""Run the functions of one block over all blocks and add the results up: locally, or where the blocks are stored."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ INCREMENTAL_SHARE = 0.3
 
 
 class Backend(Protocol):
-    """All subscription sets of an instance, in blocks. Every method blocks until the sum over the blocks is there.
+    """All subscription sets of an instance, in blocks. Every method blocks until it has the sum over the blocks.
 
     Sums are exact, so that backends agree bit for bit however they share the sets out.
     """
@@ -29,10 +29,10 @@ class Backend(Protocol):
     def fan_out(self, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.fan_out`."""
 
-    def needed(self, load: Floats, most: float) -> Ints:
+    def required_parts(self, load: Floats, most: float) -> Ints:
         """Sum of :func:`fanout.required_parts`."""
 
-    def lonely(self, part: Parts, k: int) -> Ints:
+    def removal_savings(self, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.removal_savings`."""
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
@@ -45,15 +45,15 @@ class Backend(Protocol):
         """Sum of :func:`fanout.gains` over the blocks of this level."""
 
     def end_levels(self) -> None:
-        """No more levels for now: free what they took."""
+        """Free the memory of levels."""
 
-    def pairs(self, longest: int) -> int:
+    def count_pairs(self, longest: int) -> int:
         """Sum of :func:`blocks.count_pairs`."""
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """Sum of :func:`blocks.cosubscription`, with sorted indices."""
 
-    def contracted(self, label: Parts, count: int) -> Block:
+    def contract(self, label: Parts, count: int) -> Block:
         """The blocks of :func:`blocks.contract`, through :func:`blocks.merge_equal_sets`."""
 
 
@@ -71,11 +71,11 @@ class NumpyBackend:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
 
-    def needed(self, load: Floats, most: float) -> Ints:
+    def required_parts(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.required_parts(block, load, most), np.zeros(2, np.int64))
 
-    def lonely(self, part: Parts, k: int) -> Ints:
+    def removal_savings(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
 
@@ -95,7 +95,7 @@ class NumpyBackend:
         return total
 
     def _sets_with(self, moved: Ints) -> Iterator[Block]:
-        """The sets that have an endpoint among those ``moved``."""
+        """Yield the sets that contain an endpoint among those ``moved``."""
         self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
         for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
             yield blocks.select_sets_with(block, starts, rows, moved)
@@ -112,7 +112,7 @@ class NumpyBackend:
         """See :class:`Backend`."""
         self._level = []
 
-    def pairs(self, longest: int) -> int:
+    def count_pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
         return sum(blocks.count_pairs(block, longest) for block in self._blocks)
 
@@ -121,7 +121,7 @@ class NumpyBackend:
         run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
         return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
 
-    def contracted(self, label: Parts, count: int) -> Block:
+    def contract(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
         return blocks.merge_equal_sets((blocks.contract(block, label, count) for block in self._blocks), count)
 

@@ -1,4 +1,4 @@
-"""Baseline placements, which know nothing of subscriptions."""
+"""Baseline placements, which ignore subscriptions, and lower bounds of any placement."""
 
 import heapq
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ NAMES: Final = ("murmur2", "round_robin", "random", "lpt")
 
 
 def murmur2(endpoints: Sequence[str], partitions: int) -> Parts:
-    """Where Kafka's default partitioner puts the endpoints."""
+    """Place endpoints as Kafka's default partitioner does."""
     return np.array([partition_of(name.encode(), partitions) for name in endpoints], np.int32)
 
 
 def round_robin(count: int, partitions: int) -> Parts:
-    """In turn, in the order of the endpoints."""
+    """Place endpoints in turn, in their order."""
     return np.arange(count, dtype=np.int32) % np.int32(partitions)
 
 
 def random(count: int, partitions: int, seed: int) -> Parts:
-    """At random."""
+    """Place endpoints at random."""
     return np.random.default_rng(seed).integers(0, partitions, count, np.int32)
 
 
 def lpt(load: Floats, k: int) -> Parts:
-    """Longest processing time first: the heaviest that is left goes where the least load is (Graham, 1969)."""
+    """Longest processing time first: place the heaviest remaining endpoint on the least loaded part (Graham, 1969)."""
     part = np.empty(load.size, np.int32)
     parts = [(0.0, each) for each in range(k)]
     weight = load.tolist()
@@ -44,7 +44,7 @@ def lpt(load: Floats, k: int) -> Parts:
 
 
 def all_baselines(endpoints: Sequence[str], load: Floats, partitions: int, seed: int) -> dict[str, Parts]:
-    """Every baseline of :data:`NAMES`, without hot endpoints."""
+    """Return every baseline of :data:`NAMES`, without hot endpoints."""
     count = load.size
     by_load = lpt(load, partitions)
     found = murmur2(endpoints, partitions), round_robin(count, partitions), random(count, partitions, seed), by_load
@@ -53,7 +53,7 @@ def all_baselines(endpoints: Sequence[str], load: Floats, partitions: int, seed:
 
 @dataclass(eq=False)
 class Infeasible(DiemError):
-    """No placement was found that keeps the load bound. ``epsilon`` is the one that could have been kept."""
+    """No placement was found that keeps the load bound. ``epsilon`` is the smallest bound that was reached."""
 
     template = "{endpoint} {reason}; the bound can be kept from epsilon = {epsilon:.3f} on"
 
@@ -63,7 +63,7 @@ class Infeasible(DiemError):
 
 
 def load_lower_bound(load: Floats, k: int) -> float:
-    """Lower bound of the fullest server's load: the mean, the largest endpoint, the k-th and the next one together."""
+    """Return a lower bound of the fullest server's load: the mean, the largest, the k-th plus the next endpoint."""
     if not load.size:
         return 0.0
     falling = -np.sort(-load)
@@ -72,16 +72,16 @@ def load_lower_bound(load: Floats, k: int) -> float:
 
 
 def fan_out_lower_bound(backend: Backend, load: Floats, most: float) -> float:
-    """Lower bound of the mean fan-out: a client whose endpoints are more than ``most`` needs several servers.
+    """Return a lower bound of the mean fan-out: a client with more load than ``most`` needs several servers.
 
     ``load`` is 0 for hot endpoints. The bound is weak: it is near 1 unless clients subscribe to a lot.
     """
-    clients, servers = backend.needed(load, most).tolist()
+    clients, servers = backend.required_parts(load, most).tolist()
     return servers / clients if clients else 1.0
 
 
 def find_obstacle(load: Floats, k: int, epsilon: float) -> tuple[int, float] | None:
-    """The endpoint because of which ``load`` cannot be balanced over ``k`` servers, and the epsilon that LPT reaches.
+    """Return the endpoint that prevents balancing ``load`` over ``k`` servers, and the epsilon that LPT reaches.
 
     None when LPT keeps the bound; otherwise the largest endpoint of the server that LPT fills most. (LPT is within
     4/3 - 1/(3k) of the optimum: it may name an obstacle where a better packing exists.)

@@ -20,7 +20,7 @@ MOVE_PROBABILITY: Final = 0.8
 
 @dataclass
 class _Group:
-    """Vertices that are being divided: ``share`` of their load belongs on side 0."""
+    """Vertices to divide: ``share`` of their load belongs on side 0."""
 
     members: Ints
     share: float
@@ -29,7 +29,7 @@ class _Group:
 def bisect(
     backend: Backend, load: Floats, within: Parts, leaves: int, *, seed: int, epsilon: float, stop: float = 1e-4
 ) -> Parts:
-    """The leaf of every vertex: int32[E], 0 to ``leaves`` - 1; -1 where ``within`` is negative.
+    """Return the leaf of every vertex: int32[E], 0 to ``leaves`` - 1; -1 where ``within`` is negative.
 
     SHP, VLDB'17, section 3.3 (p = 1/2), but balanced by load instead of number: each group is divided as its numbers
     of leaves are, within its share of ``epsilon``. All groups of a level are worked on at the same time.
@@ -57,7 +57,7 @@ def bisect(
 def _split_groups(
     load: Floats, low: Parts, high: Parts, active: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.uint8], list[_Group]]:
-    """The groups of a level, each divided at random."""
+    """Return the groups of a level, each divided at random."""
     side, groups = np.zeros(load.size, np.uint8), []
     members = np.flatnonzero(active)
     members = members[np.argsort(low[members], kind="stable")]
@@ -106,7 +106,7 @@ def _swap(
 
 
 def _candidates(gain: Floats, members: Ints, rng: np.random.Generator) -> Ints:
-    """Those that may move in this round, the best first."""
+    """Return the vertices that may move in this round, the best first."""
     order = np.argsort(-gain[members], kind="stable")
     tried = members[order][: max(MIN_CANDIDATES, int((gain[members] > 0).sum()))]
     return tried[rng.random(tried.size) < MOVE_PROBABILITY]

@@ -1,4 +1,4 @@
-"""Subscription sets in blocks: how they are put together, taken apart, and told from each other.
+"""Blocks of subscription sets: concatenate, select, merge, index, and derive graphs.
 
 A block is some of the sets, in any order: results of blocks add up to the result of all of them, exactly. For this all
 gains are multiples of 2**-20 (:mod:`metadata.placement.fanout`) and weights are integers with a bounded sum, so that
@@ -31,63 +31,63 @@ class Block(NamedTuple):
 
 
 def sum_by_cell(cells: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> Floats:
-    """Sum of the ``values`` of each of ``count`` cells, added in their order."""
+    """Return the sum of ``values`` in each of ``count`` cells, added in their order."""
     return np.bincount(cells, weights=values, minlength=count).astype(np.float64, copy=False)
 
 
 def weight_shift(total: int) -> int:
-    """By how many bits weights are shifted right so that their sum is at most :data:`MAX_WEIGHT` (about)."""
+    """Return the right shift after which the sum of weights is at most :data:`MAX_WEIGHT` (about)."""
     return max(0, (total // MAX_WEIGHT).bit_length())
 
 
 def shift_weights(weights: Ints, shift: int) -> Ints:
-    """Weights of a block in the planner's unit; never 0."""
+    """Convert weights to the planner's unit; never 0."""
     result: Ints = np.maximum(weights >> shift, 1)
     return result
 
 
 def set_starts(sizes: Parts) -> Ints:
-    """Where the pins of every set begin."""
+    """Return the offset of every set's first pin."""
     starts: Ints = np.cumsum(sizes, dtype=np.int64) - sizes
     return starts
 
 
 def concatenate(parts: Sequence[Block]) -> Block:
-    """The sets of all ``parts``, of which there is at least one."""
+    """Concatenate the sets of ``parts``, at least one."""
     pins, sizes, weights = zip(*parts, strict=True)
     return Block(np.concatenate(pins), np.concatenate(sizes), np.concatenate(weights))
 
 
 def index_sets(block: Block, count: int) -> tuple[Ints, Ints]:
-    """The sets that each endpoint is in, in CSR form: starts int64[count + 1], numbers of sets int64[pins]."""
+    """Return the sets of each endpoint in CSR form: starts int64[count + 1], set numbers int64[pins]."""
     order = np.argsort(block.pins, kind="stable")
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     return np.append(0, np.cumsum(np.bincount(block.pins, minlength=count), dtype=np.int64)), row[order]
 
 
 def select_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Block:
-    """The sets that have one of the ``pins``; ``starts`` and ``rows`` are of :func:`index_sets`."""
+    """Return the sets with any of ``pins``; ``starts`` and ``rows`` come from :func:`index_sets`."""
     chosen = np.zeros(block.sizes.size, np.bool_)
     chosen[rows[expand_ranges(starts[pins], starts[pins + 1] - starts[pins])]] = True
     return select_sets(block, np.flatnonzero(chosen))
 
 
 def select_sets(block: Block, rows: Ints, weights: Ints | None = None) -> Block:
-    """A block of some sets, by their numbers."""
+    """Return a block of some sets, by their numbers."""
     sizes = block.sizes[rows]
     weights = block.weights[rows] if weights is None else weights
     return Block(block.pins[expand_ranges(set_starts(block.sizes)[rows], sizes)], sizes, weights)
 
 
 def expand_ranges(starts: Ints, sizes: npt.NDArray[np.signedinteger[Any]]) -> Ints:
-    """One range of numbers after the other, each from its start: int64[sum of sizes]."""
+    """Concatenate ranges of numbers, each from its start: int64[sum of sizes]."""
     ends = np.cumsum(sizes, dtype=np.int64)
     count = int(ends[-1]) if ends.size else 0
     return np.arange(count) + np.repeat(starts - (ends - sizes), sizes)
 
 
 def deduplicate_pins(block: Block, count: int, least: int = 1) -> Block:
-    """Every pin (below ``count``) once in its set, ascending; sets with fewer than ``least`` are left out."""
+    """Sort each set's pins (below ``count``) without duplicates; drop sets with fewer than ``least``."""
     ends = np.append(0, np.cumsum(block.sizes))
     incidence = sparse.csr_array((np.ones(block.pins.size, np.int8), block.pins, ends), shape=(block.sizes.size, count))
     incidence.sum_duplicates()
@@ -97,7 +97,7 @@ def deduplicate_pins(block: Block, count: int, least: int = 1) -> Block:
 
 
 def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
-    """One block in which equal sets (of pins below ``count``, sorted) are one, in an order that only they decide.
+    """Merge equal sets (of sorted pins below ``count``) into one block, in an order that only the sets decide.
 
     Sets are equal when 128 bits of their hashes are.
     """
@@ -112,7 +112,7 @@ def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
 
 
 def hash_sets(block: Block, count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
-    """A hash of each set that depends on its ``count`` possible pins only, not on where the set is: uint64[sets]."""
+    """Hash each set by its pins (below ``count``), not by its position: uint64[sets]."""
     if not block.sizes.size:
         return np.zeros(0, np.uint64)
     return _splitmix64(np.add.reduceat(_pin_hashes(count, seed)[block.pins], set_starts(block.sizes)))
@@ -124,7 +124,7 @@ def _pin_hashes(count: int, seed: int) -> npt.NDArray[np.uint64]:
 
 
 def _splitmix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64's output function."""
+    """Apply SplitMix64's output function."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -134,13 +134,13 @@ _SHARE_BITS: Final = 12
 
 
 def count_pairs(block: Block, longest: int) -> int:
-    """Pairs of endpoints in all sets of at most ``longest`` pins: the work of :func:`cosubscription`."""
+    """Count the endpoint pairs in sets of at most ``longest`` pins: the work of :func:`cosubscription`."""
     sizes = block.sizes[block.sizes <= longest].astype(np.int64)
     return int((sizes * (sizes - 1)).sum())
 
 
 def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-    """The graph that is clustered: weight of the sets that two endpoints have in common, each set's shared out by size.
+    """Return the co-subscription graph: weight of the sets that two endpoints share, each divided by its size.
 
     CSR [E, E], integers in float64. Made of ``share`` (0 to 1) of the sets, chosen by their hash, and of sets of 2 to
     ``longest`` pins only: longer ones say little and cost their square. Endpoints that are not ``cold`` are left out.
@@ -166,7 +166,7 @@ def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> spar
 
 
 def contract(block: Block, label: Parts, count: int) -> Block:
-    """The sets of clusters: ``label`` is the cluster (below ``count``) of each endpoint, or negative.
+    """Contract sets to clusters: ``label`` is the cluster (below ``count``) of each endpoint, or negative.
 
     A cluster is in a set once; sets of fewer than two are left out, equal ones are merged (:func:`merge_equal_sets`).
     """

@@ -1,4 +1,4 @@
-"""Fan-out, and what a placement gains, over one block of subscription sets: results of all blocks add up.
+"""Fan-out and move gains over one block of subscription sets: results of all blocks add up.
 
 Exactly: gains are multiples of 2**-20, for p = 1/2 and clamped exponents (see :mod:`metadata.placement.blocks`).
 """
@@ -19,7 +19,7 @@ _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
 
 
 def fan_out(block: Block, part: Parts, k: int) -> Ints:
-    """Weight of the sets that meet 0, 1, ... k parts: int64[k + 1]. Sets without a part are those of hot endpoints."""
+    """Return the weight of sets on 0, 1, ... k parts: int64[k + 1]. Sets of hot endpoints alone are on none."""
     if not block.sizes.size:
         return np.zeros(k + 1, np.int64)
     starts, met = set_starts(block.sizes), np.zeros(block.sizes.size, np.int64)
@@ -32,7 +32,7 @@ def fan_out(block: Block, part: Parts, k: int) -> Ints:
 
 
 def required_parts(block: Block, load: Floats, most: float) -> Ints:
-    """Weight of all sets, and of the parts that they need at least when none holds more than ``most``: int64[2]."""
+    """Return the weight of all sets, and of the parts they need when none holds more than ``most``: int64[2]."""
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     # A little less, for what rounding adds.
     parts = np.maximum(np.ceil(sum_by_cell(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
@@ -40,7 +40,7 @@ def required_parts(block: Block, load: Floats, most: float) -> Ints:
 
 
 def removal_savings(block: Block, part: Parts, k: int) -> Ints:
-    """D_e for every endpoint: weight of the sets that need one part fewer without it (they keep another)."""
+    """Return D_e of every endpoint: weight of the sets that need one part fewer without it (and keep another)."""
     result = np.zeros(part.size)
     for piece in _rows(block, k + 1):
         counts, cells = _counts(piece, part, k)
@@ -52,7 +52,7 @@ def removal_savings(block: Block, part: Parts, k: int) -> Ints:
 
 
 def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | None = None) -> Floats:
-    """Sum over the sets of e of weight * q**(pins in part i), for all e and i: float64[E, k]; q = 2**-sharpness.
+    """Return the sum over the sets of e of weight * q**(pins in part i): float64[E, k]; q = 2**-sharpness.
 
     From it follows the gain of every move of the k-way p-fan-out (SHP, VLDB'17, equation 2, with p = 1 - q). With
     ``before``: how much it differs from what it was for that placement. Endpoints without a part have a row as well.
@@ -70,7 +70,7 @@ def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | 
 
 
 def regroup(block: Block, group: Parts) -> Block:
-    """One set for every (set, group) that has at least two pins: what a level of the bisection works on.
+    """Return one set per (set, group) with at least two pins: the input of a bisection level.
 
     ``group`` is a number >= 0 for each endpoint, or negative for those that are not divided any more.
     """
@@ -89,7 +89,7 @@ def regroup(block: Block, group: Parts) -> Block:
 
 
 def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
-    """Gain of moving every endpoint to the other side of its group: float64[E] (SHP, VLDB'17, equation 3, p = 1/2).
+    """Return the gain of moving each endpoint to its group's other side: float64[E] (SHP, equation 3, p = 1/2).
 
     ``level`` is a block of :func:`regroup`, ``side`` 0 or 1 for each endpoint.
     """
@@ -106,12 +106,12 @@ def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
 
 
 def _power(count: Parts) -> Floats:
-    """2**-count, clamped. What it is for a side without pins (-1) is not looked at."""
+    """Return 2**-count, clamped. Its value for a side without pins (-1) is never used."""
     return np.take(_POWERS, count, mode="clip")
 
 
 def _rows(block: Block, cells: int) -> Iterator[Block]:
-    """The block in pieces of at most so many sets that a row of ``cells`` numbers for each fits the cache."""
+    """Yield a block in pieces small enough that a row of ``cells`` numbers per set fits the cache."""
     ends = np.cumsum(block.sizes)
     step = max(1, _CELLS // cells)
     for first in range(0, block.sizes.size, step):
@@ -121,7 +121,7 @@ def _rows(block: Block, cells: int) -> Iterator[Block]:
 
 
 def _counts(block: Block, part: Parts, k: int) -> tuple[Ints, Ints]:
-    """Pins of every set in every part [sets, k + 1] (the last column: in none), and the cell of each pin."""
+    """Count the pins of every set in every part [sets, k + 1] (last column: in none); also return each pin's cell."""
     placed = np.where(part < 0, k, part)[block.pins]
     cells = np.repeat(np.arange(0, block.sizes.size * (k + 1), k + 1), block.sizes) + placed
     counts: Ints = np.bincount(cells, minlength=block.sizes.size * (k + 1)).astype(np.int64, copy=False)

@@ -15,7 +15,7 @@ BATCHES: Final = 8
 
 
 def mandatory(problem: Problem) -> Mask:
-    """The endpoints that must be hot because the load of the others can then be balanced.
+    """Return the endpoints that must be hot for the load of the others to be balanced.
 
     Raises:
         Infeasible: with them the added load would be more than the budget of the options.
@@ -50,7 +50,7 @@ def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
     room = problem.options.hot_budget - float(added[hot].sum())
     for batch in range(1, BATCHES + 1):
         part = np.where(hot, -1, server_of_endpoint(placement, leaves, servers)).astype(np.int32)
-        saved = problem.backend.lonely(part, servers).astype(float)
+        saved = problem.backend.removal_savings(part, servers).astype(float)
         order = np.argsort(-saved / instance.expected, kind="stable")
         order = order[(~hot & (saved * of_connection > extra))[order]]
         new = hot & ~base
@@ -62,7 +62,7 @@ def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
 
 
 def cool(backend: Backend, placement: Parts, leaves: int, which: Mask) -> Parts:
-    """``placement`` with a leaf for ``which``, hot till now: where most of their sets have one already."""
+    """Return ``placement`` with hot endpoints ``which`` on the leaf where most of their sets have pins already."""
     rows = np.flatnonzero(which)
     spread = backend.affinity(placement, leaves, 1)[rows]
     result = placement.copy()

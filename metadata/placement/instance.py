@@ -55,7 +55,7 @@ class Instance:
         sets: Block,
         seconds: float = 1.0,
     ) -> "Instance":
-        """From endpoints in any order, and sets (of numbers of endpoints) in any order, equal ones more than once.
+        """Build from endpoints and sets of their indices, both in any order; equal sets may repeat.
 
         Raises:
             ValueError: two endpoints have the same name, or the lengths differ.
@@ -72,7 +72,7 @@ class Instance:
 
     @property
     def expected(self) -> Floats:
-        """Updates a second to expect: one in a window at least, for what was not updated now may be in the next one."""
+        """Expected updates a second: at least one a window, since an idle endpoint may be updated in the next one."""
         return np.maximum(self.rate, 1 / self.seconds)
 
     @property
@@ -81,7 +81,7 @@ class Instance:
         return weight_shift(int(self.weight.sum()))
 
     def blocks(self, count: int | None = None) -> list[Block]:
-        """The sets in ``count`` blocks of about as many sets, with weights in the planner's unit."""
+        """Return the sets in ``count`` blocks of similar size, with weights in the planner's unit."""
         sets, shift = self.weight.size, self.shift
         count = count or 1 + self.pins.size // BLOCK_PINS
         cuts = [sets * each // count for each in range(count + 1)]
@@ -93,13 +93,13 @@ class Instance:
 
 
 def _canonicalise(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
-    """Pins ascending within each set and once, empty sets left out, equal sets merged, sets in one order."""
+    """Sort and deduplicate pins, drop empty sets, merge equal ones, and order sets."""
     whole = merge_equal_sets([deduplicate_pins(sets, max(count, 1))], count)
     return np.append(0, np.cumsum(whole.sizes, dtype=np.int64)), whole.pins, whole.weights
 
 
 def from_events(lines: Iterable[bytes | str], window: Window) -> Instance:
-    """From traffic events (docs/traffic.md section 1), one a line, in any order.
+    """Build an instance from traffic events (docs/traffic.md section 1), one a line, in any order.
 
     Raises:
         BadEvent: a line is none.
@@ -109,7 +109,7 @@ def from_events(lines: Iterable[bytes | str], window: Window) -> Instance:
 
 
 def from_statistics(found: Statistics) -> Instance:
-    """From statistics in memory."""
+    """Build an instance from statistics in memory."""
     names, rates = [row.endpoint for row in found.endpoints], [row.rate for row in found.endpoints]
     sets = Block(
         np.array([pin for row in found.sets for pin in row.endpoints], np.int32),
@@ -120,7 +120,7 @@ def from_statistics(found: Statistics) -> Instance:
 
 
 def read_statistics(folder: Path) -> Instance:
-    """From the files of a window (docs/traffic.md section 3.4). Needs pyarrow.
+    """Read an instance from the files of a window (docs/traffic.md section 3.4). Needs pyarrow.
 
     Raises:
         OSError: one of them is missing.
@@ -138,7 +138,7 @@ def read_statistics(folder: Path) -> Instance:
 
 
 def read_endpoints(folder: Path) -> Instance:
-    """The same without any sets: for when these stay where they are. Needs pyarrow.
+    """Read an instance without its sets, for when these stay in Spark. Needs pyarrow.
 
     Raises:
         OSError: a file is missing.

@@ -1,4 +1,4 @@
-"""The whole search: clusters, bisection into ordered leaves, local search on every level; plain SHP beside it."""
+"""Multilevel search: cluster, bisect into ordered leaves, refine on every level; compared with plain SHP."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class _Level:
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched for: leaves, what holds at every planned number of servers, and the seed of all choices."""
+    """Parameters of a search: leaves, constraints at every planned number of servers, and the seed."""
 
     leaves: int
     views: Sequence[View]
@@ -48,7 +48,7 @@ class Search:
 
 
 def search_placement(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """A leaf for every endpoint: by clusters or by plain SHP, which without communities is often better.
+    """Return a leaf for every endpoint: the better of clusters and plain SHP, which often wins without communities.
 
     Of feasible placements the one with the least fan-out, else the best balanced. ``cold`` is 0, and negative for hot
     endpoints, which stay so.
@@ -68,7 +68,7 @@ def _search_large(backend: Backend, load: Floats, cold: Parts, search: Search) -
 
 
 def _search_small(backend: Backend, load: Floats, cold: Parts, search: Search) -> Iterator[Parts]:
-    """For few vertices it is chance where a search ends, and cheap to try again."""
+    """Yield the results of several seeds: with few vertices the outcome is chance, and a retry is cheap."""
     for seed in range(search.seed, search.seed + SMALL_SEEDS):
         part = shp2(backend, load, cold, replace(search, seed=seed))
         yield perturb(backend, load, part, search.views)
@@ -79,13 +79,13 @@ def _rank(backend: Backend, load: Floats, part: Parts, search: Search) -> tuple[
 
 
 def shp2(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """SHP-2 on the endpoints themselves, then local search."""
+    """Run SHP-2 on the endpoints themselves, then local search."""
     part = bisect(backend, load, cold, search.leaves, seed=search.seed, epsilon=search.epsilon, stop=1e-3)
     return refine(backend, load, part, search.views)
 
 
 def greedy_pack(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """The heaviest endpoints first, each where all views are least full; then local search. For loads in few pieces."""
+    """Place the heaviest endpoints first, each where all views are least full, then refine. For few heavy endpoints."""
     part = np.where(cold < 0, -1, 0).astype(np.int32)
     filled = [np.zeros(view.servers) for view in search.views]
     order = np.argsort(-load, kind="stable")
@@ -99,7 +99,7 @@ def greedy_pack(backend: Backend, load: Floats, cold: Parts, search: Search) -> 
 
 
 def multilevel(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """SHP-2 on clusters, the best of some starts, then local search on every level down to the endpoints."""
+    """Run SHP-2 on clusters from several seeds, then refine the best on every level down to the endpoints."""
     levels = coarsen(backend, load, cold, search)
     part = partition_coarsest(levels[-1], search)
     for level in reversed(levels):
@@ -109,7 +109,7 @@ def multilevel(backend: Backend, load: Floats, cold: Parts, search: Search) -> P
 
 
 def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list[_Level]:
-    """The levels, the finest first."""
+    """Return the levels, the finest first."""
     rng = np.random.default_rng(search.seed)
     levels = [_Level(backend, load, cold, np.zeros(0, np.int32))]
     edges = cosubscription_graph(backend, cold >= 0)
@@ -119,7 +119,7 @@ def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list
         label = cluster(edges, last.load, of_leaf / fineness, last.within, rounds=4, rng=rng)
         count = int(label.max()) + 1
         placed = label >= 0
-        sets = last.backend.contracted(label, count)
+        sets = last.backend.contract(label, count)
         of_cluster = sum_by_cell(label[placed], last.load[placed], count)
         levels.append(_Level(NumpyBackend([sets], count), of_cluster, np.zeros(count, np.int32), label))
         edges = contract_graph(edges, label, count)
@@ -127,7 +127,7 @@ def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list
 
 
 def partition_coarsest(level: _Level, search: Search) -> Parts:
-    """The best bisection of some, after a short local search."""
+    """Bisect the coarsest level with several seeds, refine briefly, and return the best."""
     seeds = range(search.seed, search.seed + COARSE_SEEDS)
     found = [
         refine(
@@ -142,18 +142,18 @@ def partition_coarsest(level: _Level, search: Search) -> Parts:
 
 
 def _project(level: _Level, part: Parts) -> Parts:
-    """The same placement on the next finer level."""
+    """Project a placement onto the next finer level."""
     return np.where(level.cluster < 0, -1, part[level.cluster]).astype(np.int32)
 
 
 def cosubscription_graph(backend: Backend, cold: Mask) -> sparse.csr_array:
-    """The co-subscription graph of the ``cold`` endpoints; of a sample of the sets, if there are many."""
-    pairs = backend.pairs(MAX_SET_PINS)
+    """Return the co-subscription graph of the ``cold`` endpoints; of a sample of the sets, if there are many."""
+    pairs = backend.count_pairs(MAX_SET_PINS)
     return backend.cosubscription(cold, min(1.0, MAX_PAIRS / pairs) if pairs else 1.0, MAX_SET_PINS)
 
 
 def contract_graph(edges: sparse.csr_array, label: Parts, count: int) -> sparse.csr_array:
-    """The graph of ``count`` clusters: the edges between them, summed up."""
+    """Return the graph of ``count`` clusters, with summed edges."""
     inside = label >= 0
     indicator = sparse.csr_array(
         (np.ones(int(inside.sum())), (np.flatnonzero(inside), label[inside])), shape=(label.size, count)
@@ -168,7 +168,7 @@ def contract_graph(edges: sparse.csr_array, label: Parts, count: int) -> sparse.
 def cluster(
     edges: sparse.csr_array, load: Floats, most: float, within: Parts, *, rounds: int, rng: np.random.Generator
 ) -> Parts:
-    """Size-constrained label propagation: a cluster for each vertex, numbered from 0 (Meyerhenke et al., SEA'14).
+    """Cluster by size-constrained label propagation, numbered from 0 (Meyerhenke et al., SEA'14).
 
     No cluster has more load than ``most``, unless it is a single vertex; none reaches across two parts of ``within``,
     and vertices with a negative part have no cluster (-1).
@@ -186,7 +186,7 @@ def cluster(
 
 
 def _normalise(edges: sparse.csr_array, within: Parts) -> sparse.csr_array:
-    """Edges inside of parts over the root of both degrees, as in a cosine: else the popular draw everything."""
+    """Divide edges inside parts by the root of both degrees, as in a cosine: otherwise popular ones attract all."""
     scale = 1 / np.sqrt(np.maximum(edges.sum(1), 1.0))
     row = np.repeat(np.arange(within.size), np.diff(edges.indptr))
     inside = (within[row] == within[edges.indices]) & (within[row] >= 0)
@@ -196,14 +196,14 @@ def _normalise(edges: sparse.csr_array, within: Parts) -> sparse.csr_array:
 
 
 def _cluster_edges(edges: sparse.csr_array, label: Ints) -> sparse.csr_array:
-    """Edges of each vertex to each cluster, in the order of the product's rows."""
+    """Return the edges of each vertex to each cluster, in the order of the product's rows."""
     count = label.size
     indicator = sparse.csr_array((np.ones(count), label, np.arange(count + 1)), shape=(count, count))
     return (edges @ indicator).tocsr()
 
 
 def _preferred_clusters(drawn: sparse.csr_array, label: Ints, load: Floats, most: float) -> tuple[Ints, Floats]:
-    """The cluster that draws each vertex most among those with room for it, and how much."""
+    """Return each vertex's most strongly connected cluster with room for it, and the strength."""
     of_cluster = sum_by_cell(label, load, load.size)
     row = np.repeat(np.arange(load.size), np.diff(drawn.indptr))
     other = drawn.indices
@@ -219,7 +219,7 @@ def _preferred_clusters(drawn: sparse.csr_array, label: Ints, load: Floats, most
 
 
 def _apply_moves(label: Ints, wish: Ints, pull: Floats, movers: Ints, *, load: Floats, most: float) -> Ints:
-    """Moves into each cluster, the most drawn first, as far as there is room."""
+    """Apply moves into each cluster, the strongest first, while there is room."""
     movers = movers[np.lexsort((-pull[movers], wish[movers]))]
     if not movers.size:
         return label

@@ -15,7 +15,7 @@ BASE_MIGRATION_COST: Final = 1.0
 
 
 def server_of_leaf(leaves: int, servers: int) -> Parts:
-    """The server of each of ``leaves`` partitions among ``servers`` members: int32[leaves].
+    """Return the server of each of ``leaves`` partitions among ``servers`` members: int32[leaves].
 
     As Kafka's RangeAssignor lays a topic out: in order, and the first ``leaves % servers`` members have one more.
     Servers are numbered in the order of their member ids.
@@ -27,23 +27,23 @@ def server_of_leaf(leaves: int, servers: int) -> Parts:
 
 
 def server_of_endpoint(placement: Parts, leaves: int, servers: int) -> Parts:
-    """The server of every endpoint, negative for hot ones."""
+    """Return the server of every endpoint, negative for hot ones."""
     return np.where(placement < 0, placement, server_of_leaf(leaves, servers)[placement]).astype(np.int32)
 
 
 def loads(instance: Instance, costs: Costs) -> Floats:
-    """Load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
+    """Return the load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
     return instance.expected * (costs.update_us + costs.delivery_us * instance.subscribers)
 
 
 def part_loads(load: Floats, part: Parts, k: int) -> Floats:
-    """Load of each of ``k`` parts, endpoints without a part (hot ones) left out."""
+    """Return the load of each of ``k`` parts, without endpoints that have none (hot ones)."""
     placed = part >= 0
     return sum_by_cell(part[placed], load[placed], k)
 
 
 def balance(load: Floats, part: Parts, k: int) -> float:
-    """Largest load of a part over the mean: 1 is perfect. 1 when nothing is loaded."""
+    """Return the largest load of a part over the mean: 1 is perfect, and the value without any load."""
     of_parts = part_loads(load, part, k)
     mean = float(of_parts.mean())
     return float(of_parts.max()) / mean if mean > 0 else 1.0
@@ -51,7 +51,7 @@ def balance(load: Floats, part: Parts, k: int) -> float:
 
 @dataclass(frozen=True)
 class FanOut:
-    """How many servers a client needs, over all clients by the time that they are connected."""
+    """Servers per client, weighted by the time that clients are connected."""
 
     mean: float
     p99: int
@@ -60,12 +60,12 @@ class FanOut:
 
 
 def fan_out(backend: Backend, part: Parts, k: int) -> FanOut:
-    """Fan-out of a placement on ``k`` servers. A client of hot endpoints alone has one."""
+    """Return the fan-out of a placement on ``k`` servers. A client of hot endpoints alone has one."""
     return summarise_fan_out(backend.fan_out(part, k))
 
 
 def summarise_fan_out(weight: Ints) -> FanOut:
-    """From the weight of the sets that meet 0, 1, ... parts (:meth:`Backend.fan_out`)."""
+    """Summarise the weight of the sets that meet 0, 1, ... parts (:meth:`Backend.fan_out`)."""
     weight = weight.copy()
     weight[1] += weight[0]
     weight[0] = 0
@@ -77,13 +77,13 @@ def summarise_fan_out(weight: Ints) -> FanOut:
 
 
 def added_load(instance: Instance, costs: Costs, hot: Mask, servers: int) -> float:
-    """What it adds that every server consumes the ``hot`` endpoints, as a share of the whole load."""
+    """Return the load added by every server consuming the ``hot`` endpoints, as a share of the whole load."""
     whole = float(loads(instance, costs).sum())
     return float(instance.expected[hot].sum()) * costs.update_us * (servers - 1) / whole if whole > 0 else 0.0
 
 
 def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, servers: int) -> float:
-    """J in microseconds a second, without the deliveries, which no placement changes.
+    """Return J in microseconds a second, without deliveries, which no placement changes.
 
     a sum lambda_e (1 + (S - 1) [e hot]) + kappa * ``connections``, the mean number of upstream connections.
     """
@@ -92,10 +92,10 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
 
 
 def connections(instance: Instance, found: FanOut) -> float:
-    """Mean number of upstream connections: of ``found``, whose weights are in the unit of the blocks."""
+    """Return the mean number of upstream connections of a fan-out with weights in the blocks' unit."""
     return found.mean * float(instance.weight.sum()) / instance.seconds
 
 
 def migration_cost(instance: Instance) -> Floats:
-    """m_e: what it costs to move each endpoint, in subscriptions."""
+    """Return m_e: the cost of moving each endpoint, in subscriptions."""
     return instance.subscribers + BASE_MIGRATION_COST

@@ -19,7 +19,7 @@ LEAF_WEIGHT: Final = 0.25
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is planned for."""
+    """Goals and limits of a plan."""
 
     servers: tuple[int, ...]
     """Every number of servers that there is to be; ascending is not needed."""
@@ -50,7 +50,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is solved: all that a plan depends on but what is there already."""
+    """Input of the search: all that a plan depends on but the current placement."""
 
     instance: Instance
     backend: Backend
@@ -64,16 +64,16 @@ class Problem:
         return max(self.options.servers)
 
     def load(self, hot: Mask) -> Floats:
-        """The load of each endpoint, none of those that are hot."""
+        """Return the load of each endpoint, 0 for hot ones."""
         return np.where(hot, 0.0, loads(self.instance, self.costs))
 
     def added_load(self, hot: Mask) -> float:
-        """What ``hot`` endpoints add with the largest planned number of servers, as a share of the whole load."""
+        """Return the load added by ``hot`` endpoints on the most servers planned, as a share of the whole load."""
         return added_load(self.instance, self.costs, hot, self.most)
 
 
 def search_views(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
-    """What the search has in view: every planned number of servers, and the leaves as if each were a server.
+    """Return the views of the search: every planned number of servers, and the leaves as if each were a server.
 
     A leaf has no more than its share, unless endpoints are too heavy for that, or a server has so few leaves that they
     must have more.

@@ -29,7 +29,7 @@ HOT_ROUNDS: Final = 2
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What to do. ``placement`` is the home of every endpoint of the instance: int32[E], HOT (-1) for hot ones."""
+    """A plan. ``placement`` is the home of every endpoint of the instance: int32[E], HOT (-1) for hot ones."""
 
     placement: Parts
     partitions: int
@@ -45,7 +45,7 @@ def plan(
     current: Parts | None = None,
     backend: Backend | None = None,
 ) -> PlanResult:
-    """The best placement within the budgets, or what is there already: the same bytes for the same input and seed.
+    """Return the best placement within the budgets, or the current one: same bytes for same input and seed.
 
     ``current`` is the home of every endpoint now: int32[E], HOT (-1) for hot ones; of ``least_partitions`` partitions.
     With a movement budget the search starts from it. A budget that is too small to balance the load is kept all the
@@ -69,7 +69,7 @@ def plan(
 
 
 def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, Parts, int]]:
-    """Placements to choose from, each with its name and number of partitions."""
+    """Yield candidate placements with their names and numbers of partitions."""
     options, kept = problem.options, problem.options.least_partitions
     if current is not None and options.partitions in {None, kept}:
         yield "warm start", warm_start(problem, current), kept
@@ -81,7 +81,7 @@ def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, 
 
 
 def solve(problem: Problem) -> tuple[Parts, int]:
-    """A placement that owes nothing to another one, and its number of partitions.
+    """Return a placement from scratch, and its number of partitions.
 
     Raises:
         Infeasible: the load cannot be balanced, because of the endpoint that it names.
@@ -122,7 +122,7 @@ def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
 
 
 def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon: float) -> int:
-    """The smallest candidate whose load is within ``epsilon`` of even for all planned ``servers``, as ranges of leaves.
+    """Return the fewest partitions whose ranges are within ``epsilon`` of even load on all planned ``servers``.
 
     Judged by the real loads, laid on leaves as evenly as they can be (LPT): neither a partition more on one server than
     on another nor an endpoint that is heavy for a leaf may be in the way. Without such a number, the best balanced one.
@@ -142,7 +142,7 @@ def _partition_counts(least: int) -> Iterator[int]:
 
 
 def warm_start(problem: Problem, current: Parts) -> Parts:
-    """A placement near ``current``, of as many partitions: int32[E].
+    """Return a placement near ``current``, of as many partitions: int32[E].
 
     Moves endpoints off overloaded servers first, then those whose gain pays for their move within the horizon, then
     changes the hot set; no more than the movement budget in all. The repartitioning model of Catalyurek et al.
@@ -166,7 +166,7 @@ def warm_start(problem: Problem, current: Parts) -> Parts:
 
 
 def _refine_within_budget(problem: Problem, part: Parts, movement: Movement) -> Parts:
-    """Local search. Nothing moves only because leaves are uneven, as long as planned numbers of servers are not."""
+    """Refine. Uneven leaves alone move nothing while the planned numbers of servers are balanced."""
     load, leaves = problem.load(part < 0), problem.options.least_partitions
     fullest = float(part_loads(load, part, leaves).max())
     views = [
@@ -177,7 +177,7 @@ def _refine_within_budget(problem: Problem, part: Parts, movement: Movement) -> 
 
 
 def _cool_surplus(problem: Problem, movement: Movement) -> Parts:
-    """What is there, but with no more hot endpoints than the budget of added load allows."""
+    """Return the current placement with no more hot endpoints than the budget of added load allows."""
     cool = _surplus(problem, movement.start < 0)
     order = np.flatnonzero(cool)
     cool[order[np.cumsum(movement.cost[order]) > movement.budget]] = False
@@ -185,7 +185,7 @@ def _cool_surplus(problem: Problem, movement: Movement) -> Parts:
 
 
 def _surplus(problem: Problem, is_hot: Mask) -> Mask:
-    """The hot endpoints that are updated most, as many as the budget of added load makes one give up."""
+    """Return the most updated hot endpoints, as many as exceed the budget of added load."""
     cool = np.zeros(is_hot.size, np.bool_)
     for each in _descending(problem.instance.expected, is_hot):
         if problem.added_load(is_hot & ~cool) <= problem.options.hot_budget:

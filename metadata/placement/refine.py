@@ -23,7 +23,7 @@ _FORBIDDEN: Final = -1e18
 
 @dataclass(frozen=True)
 class View:
-    """One planned number of servers: where leaves are then, and what must hold."""
+    """One planned number of servers: the server of each leaf, and the load limit."""
 
     server: Parts
     """Of each leaf."""
@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True)
 class Movement:
-    """What may move away from ``start``: at most ``budget`` of the sum of ``cost``, of endpoints."""
+    """Movement limit: endpoints away from ``start`` have at most ``budget`` of ``cost`` in total."""
 
     start: Parts
     cost: Floats
@@ -45,13 +45,13 @@ class Movement:
     """Gain that one unit of cost must bring, unless it moves off an overloaded server."""
 
     def spent(self, part: Parts) -> float:
-        """Cost of what is elsewhere in ``part``."""
+        """Return the cost of the endpoints that ``part`` moves."""
         return float(self.cost[part != self.start].sum())
 
 
 @dataclass(frozen=True)
 class _CandidateMoves:
-    """The best move of each of the ``vertices`` that are tried, in the order in which they are."""
+    """The best move of each of the tried ``vertices``, in the order of trial."""
 
     vertices: Ints
     leaf: Ints
@@ -59,7 +59,7 @@ class _CandidateMoves:
 
 
 def objective(backend: Backend, part: Parts, views: Sequence[View]) -> float:
-    """Sum of the fan-out over all views, by their worth: what the search makes small."""
+    """Return the fan-out summed over all views, weighted by their worth: what the search minimises."""
     total = 0.0
     for view in views:
         weight = backend.fan_out(_server(part, view), view.servers)
@@ -68,7 +68,7 @@ def objective(backend: Backend, part: Parts, views: Sequence[View]) -> float:
 
 
 def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
-    """By how much the fullest server of any view exceeds what it may have, as a share of that: 0 when all hold."""
+    """Return the largest excess of a server over its view's limit, as a share of the limit: 0 when all hold."""
     return max(
         0.0,
         *(float(_server_loads(load, part, view).max()) / max(view.most, NEGLIGIBLE) - 1 - ROUNDING for view in views),
@@ -85,7 +85,7 @@ def refine(
     sharpness: int = 1,
     movement: Movement | None = None,
 ) -> Parts:
-    """A better placement near ``part``: greedy moves by their p-fan-out gain (SHP, VLDB'17, equation 2, k-way).
+    """Improve ``part`` by greedy moves in order of p-fan-out gain (SHP, VLDB'17, equation 2, k-way).
 
     p = 1 - 2**-``sharpness``: at 1 the search looks ahead, at 4 a gain is nearly one of fan-out itself. Endpoints on
     overloaded servers move first, even at a loss; no move overloads one. Vertices with a negative part stay.
@@ -136,7 +136,7 @@ def _server_loads(load: Floats, part: Parts, view: View) -> Floats:
 def _best_moves(
     backend: Backend, load: Floats, part: Parts, views: Sequence[View], *, sharpness: int, movement: Movement | None
 ) -> _CandidateMoves:
-    """What every vertex gains on its best leaf, of those that have room in all views."""
+    """Return every vertex's gain on its best leaf among those with room in all views."""
     placed = np.flatnonzero(part >= 0)
     weight, at = load[placed], part[placed]
     gain = np.zeros((placed.size, views[0].server.size))
@@ -169,7 +169,7 @@ def _best_moves(
 def _apply_moves(
     moves: _CandidateMoves, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None
 ) -> int:
-    """Fulfil the ``moves`` in ``part`` one by one, as far as loads and budget allow. Returns how many."""
+    """Apply ``moves`` to ``part`` one by one as loads and budget allow; return how many."""
     maps = [(_server_loads(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
     spent, moved = movement.spent(part) if movement else 0.0, 0
     rows = zip(moves.vertices.tolist(), moves.leaf.tolist(), moves.gain.tolist(), strict=True)

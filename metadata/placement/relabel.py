@@ -1,4 +1,4 @@
-"""Numbers the leaves of a new placement so that few subscriptions move, and no server is any different for it.
+"""Renumber the leaves of a new placement so that few subscriptions move, without changing any server's endpoints.
 
 A planned number of servers divides the leaves into ranges. Leaves, and ranges of the same form, may be exchanged within
 what is a server, for every planned number; which of them are is an assignment problem on every level, from the bottom.
@@ -24,7 +24,7 @@ TIE_BREAK: Final = 1e-9
 
 
 class _Shape(NamedTuple):
-    """A run of leaves with the bounds of servers in it: runs of the same form may be exchanged."""
+    """A run of leaves with the bounds of servers in it: runs of the same shape are interchangeable."""
 
     size: int
     cuts: tuple[tuple[int, ...], ...]
@@ -36,7 +36,7 @@ _Exchange = list[tuple[_Shape, Ints, Ints]]
 
 
 def relabel(placement: Parts, current: Parts, leaves: int, servers: Iterable[int], effort: Floats) -> Parts:
-    """``placement`` with other numbers for its leaves: as much of the ``effort`` as possible stays in ``current``.
+    """Renumber the leaves of ``placement`` to keep as much of the ``effort`` as possible where it is in ``current``.
 
     For each of the ``servers`` the sets of endpoints that are together on a server are the same as before. Partitions
     of both are below ``leaves``; hot endpoints (negative) stay so. Of equally good numbers, leaves keep theirs.
@@ -59,7 +59,7 @@ def _shape(leaves: int, servers: Iterable[int]) -> _Shape:
 
 
 def _exchanges(shape: _Shape) -> list[_Exchange]:
-    """How the parts of a run may change places."""
+    """Return the ways in which the parts of a run may change places."""
     divided = [set(cuts) for cuts in shape.cuts if cuts]
     if not divided:
         every = np.arange(shape.size)
@@ -77,7 +77,7 @@ def _exchanges(shape: _Shape) -> list[_Exchange]:
 
 
 def _crossing(shape: _Shape) -> set[int]:
-    """Bounds where ranges cross: those of the fewest servers, and of every range that has one of them inside."""
+    """Return bounds where ranges cross: those of the fewest servers, and of every range containing one."""
     divided = [cuts for cuts in shape.cuts if cuts]
     found, before = set(divided[0]), set[int]()
     while found != before:
@@ -95,7 +95,7 @@ def _sub_shape(shape: _Shape, start: int, end: int) -> _Shape:
 
 
 def _max_overlap(shape: _Shape, overlap: Floats, rows: Ints, columns: Ints) -> Floats:
-    """The most overlap of each run of ``shape`` in ``rows`` with each in ``columns``: float64[rows, columns]."""
+    """Return the largest overlap of runs of ``shape`` in ``rows`` and ``columns``: float64[rows, columns]."""
     if shape.size == 1:
         return overlap[np.ix_(rows, columns)]
     most: Floats = np.max(
@@ -113,7 +113,7 @@ def _exchange_overlap(exchange: _Exchange, overlap: Floats, rows: Ints, columns:
 
 
 def _assignment_value(gain: Floats) -> Floats:
-    """The value of the best assignment of each of many square matrices: float64[rows, columns] of [.., .., m, m]."""
+    """Return the best assignment's value for many square matrices: float64[rows, columns] of [.., .., m, m]."""
     every = np.arange(gain.shape[-1])
     if every.size <= BRUTE_FORCE_SIZE:
         tried: Floats = np.maximum.reduce([gain[..., every, order].sum(-1) for order in permutations(every)])
@@ -126,7 +126,7 @@ def _assignment_value(gain: Floats) -> Floats:
 
 
 def _renumber(shape: _Shape, overlap: Floats, row: int, column: int, number: Parts) -> None:
-    """Give the leaves of the run at ``row`` the numbers of that at ``column``, in the best order."""
+    """Number the leaves of the run at ``row`` by those of the run at ``column``, in the best order."""
     if shape.size == 1:
         number[row] = column
         return

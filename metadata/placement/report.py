@@ -1,4 +1,4 @@
-"""Report of a plan: every figure beside those of the baselines and, where installed, of Mt-KaHyPar."""
+"""Evaluate placements, decide whether to publish one (with hysteresis), and report beside baselines and Mt-KaHyPar."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class EvaluatedPlacement:
-    """A placement and what it costs: means over the planned numbers of servers, in microseconds a second."""
+    """A placement and its cost: means over the planned numbers of servers, in microseconds a second."""
 
     name: str
     placement: Parts
@@ -47,7 +47,7 @@ class EvaluatedPlacement:
 
 @dataclass(frozen=True)
 class PublishDecision:
-    """Whether to adopt a placement instead of what is there."""
+    """The decision whether to adopt a placement instead of the current one."""
 
     of: EvaluatedPlacement
     pays: bool
@@ -57,7 +57,7 @@ class PublishDecision:
 def evaluate(
     problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
 ) -> EvaluatedPlacement:
-    """What a placement costs."""
+    """Evaluate a placement: cost, balance and moves."""
     instance, costs, options = problem.instance, problem.costs, problem.options
     load = problem.load(placement < 0)
     planned = sorted(set(options.servers))
@@ -79,7 +79,7 @@ def evaluate(
 
 
 def decide(now: EvaluatedPlacement | None, found: EvaluatedPlacement, epsilon: float) -> PublishDecision:
-    """Whether ``found`` is worth adopting: it saves more than its moves cost and than chance explains.
+    """Decide whether to adopt ``found``: it saves more than its moves cost and than chance explains.
 
     Or it balances a load that is uneven now.
     """
@@ -109,14 +109,14 @@ def _weigh(now: EvaluatedPlacement, found: EvaluatedPlacement) -> PublishDecisio
 
 
 def choose(now: EvaluatedPlacement | None, found: list[EvaluatedPlacement], epsilon: float) -> PublishDecision:
-    """The best of those that pay, else why the best of all does not; balanced ones first."""
+    """Return the best paying placement, else the reason against the best of all; balanced ones first."""
     verdicts = [decide(now, each, epsilon) for each in found]
     paying = [each for each in verdicts if each.pays] or verdicts
     return min(paying, key=lambda each: (each.of.uneven > 1 + epsilon + ROUNDING, each.of.cost + each.of.price))
 
 
 def _standard_error(instance: Instance, weight: Ints) -> float:
-    """Standard error of the mean number of connections, over the clients that are connected at a time."""
+    """Return the standard error of the mean number of connections, over concurrently connected clients."""
     clients = float(instance.weight.sum()) / instance.seconds
     share = weight / max(int(weight.sum()), 1)
     counts = np.maximum(np.arange(weight.size), 1)
@@ -130,7 +130,7 @@ _UNITS = 1_000_000
 def mt_kahypar(
     instance: Instance, load: Floats, k: int, epsilon: float, *, seed: int, preset: str = "DEFAULT"
 ) -> Parts | None:
-    """A placement on ``k`` servers with one thread, negative where ``load`` is 0; None when it is not installed.
+    """Place on ``k`` servers with one thread, negative where ``load`` is 0; return None when it is not installed.
 
     Takes some 20 s for a million pins. Not for plans: another run may have another result.
     """
@@ -160,7 +160,7 @@ def mt_kahypar(
 def build_report(
     problem: Problem, verdict: PublishDecision, found: Sequence[EvaluatedPlacement], current: Parts | None
 ) -> dict[str, Any]:
-    """The report of a plan, as JSON has it; rounded, and the same for the same plan.
+    """Build the JSON report of a plan: rounded, and the same for the same plan.
 
     ``servers`` has for every planned number of servers the fan-out (mean, p99), the largest load over the mean and the
     upstream connections of the plan, of what is there now and of each baseline, and the gaps to the lower bounds.

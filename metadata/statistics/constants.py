@@ -1,4 +1,4 @@
-"""The numbers of docs/traffic.md, for whoever computes."""
+"""Constants of docs/traffic.md."""
 
 from typing import Final
 

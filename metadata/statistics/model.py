@@ -22,7 +22,7 @@ class EndpointRow(NamedTuple):
 
 
 class SetRow(NamedTuple):
-    """The clients that have one set."""
+    """The clients with one set."""
 
     endpoints: tuple[int, ...]
     """Indices, ascending."""
@@ -67,7 +67,7 @@ class Summary(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """One row of the report, in the order in which rows are sorted."""
+    """One row of the usage report; rows are sorted by these fields."""
 
     day: date
     """UTC, of the middle of the event's interval."""
@@ -98,7 +98,7 @@ def window_json(window: Window, summary: Summary) -> dict[str, Any]:
 
 
 def duplicate_recorders_warning(count: int) -> str:
-    """Return what is to be done about names that two processes had at once, for people."""
+    """Return a warning, for people, about names that two processes used at once."""
     names = "1 name was" if count == 1 else f"{count} names were"
     return (
         f"{names} had by two processes at once: what they took is counted twice. "

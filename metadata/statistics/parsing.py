@@ -1,4 +1,4 @@
-"""Decides of a line whether it is an event, or why not; pure."""
+"""Parse and validate one recorded line; pure."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ FUTURE: Final = "time in the future: more than a day ahead"
 
 
 def parse_event(line: bytes | str, now_ms: int) -> TrafficEvent:
-    """Return the event that a line is.
+    """Parse a line into an event.
 
     Args:
         line: without its end.
@@ -28,10 +28,10 @@ def parse_event(line: bytes | str, now_ms: int) -> TrafficEvent:
 
 
 def reason_kind(reason: str) -> str:
-    """Return what is the same of all reasons of a kind: without the value that was at fault, or the place in it."""
+    """Return a reason's kind: the text without the faulty value or position."""
     return reason.partition(": '")[0].partition(': "')[0] if not reason.startswith("not JSON") else "not JSON"
 
 
 def sequence_number(event_id: str) -> int:
-    """Return which event of its process's life it is."""
+    """Return an event's sequence number within its process's incarnation."""
     return int(event_id[13:])

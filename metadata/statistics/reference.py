@@ -1,4 +1,4 @@
-"""The statistics of a window, without Spark: the reference for small inputs (docs/traffic.md section 3); pure."""
+"""Statistics and usage without Spark: the reference, for small inputs (docs/traffic.md sections 3, 4); pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from metadata.statistics.window import Window
 
 
 class HeldInterval(NamedTuple):
-    """One endpoint, from one time to another."""
+    """A subscription to one endpoint over an interval."""
 
     endpoint: str
     start: int
@@ -45,7 +45,7 @@ class ClientSession(NamedTuple):
 
 
 def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSession]:
-    """Return every session of which an event lies in or before the window.
+    """Rebuild every session with an event in or before the window (docs/traffic.md section 3.1).
 
     Args:
         events: distinct, in any order.
@@ -61,7 +61,7 @@ def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSessi
 
 
 def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
-    """Until when sessions without an end of their own last, by life, and whether that is because it was killed."""
+    """Return the end of sessions without a disconnect, by incarnation, and whether the process was killed."""
     signs: dict[str, int] = {}
     edges: dict[str, str] = {}
     for event in events:
@@ -99,7 +99,7 @@ def _held(events: list[TrafficEvent], end: int) -> Iterator[HeldInterval]:
 
 
 def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[str]:
-    """Return the endpoints that there are, as far as anybody but clients says (docs/traffic.md section 3.2).
+    """Return the endpoints confirmed by anybody but clients (docs/traffic.md section 3.2).
 
     Args:
         events: in any order.
@@ -116,7 +116,7 @@ def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[s
 
 
 def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:
-    """Return how many edges are two processes at once, by the events of their lives in the window.
+    """Count names used by two processes at once, by their incarnations' events in the window.
 
     Args:
         events: distinct, in any order.
@@ -136,7 +136,7 @@ def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) ->
 
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:
-    """Return how long any of the intervals lasted, in their unit; one that ends before it begins is empty."""
+    """Return the length of the union of intervals, in their unit; one that ends before it begins is empty."""
     total, reached = 0, None
     for start, end in sorted(intervals):
         begin = start if reached is None else max(start, reached)
@@ -156,7 +156,7 @@ class Arrival(NamedTuple):
 
 
 class ClientTotals(NamedTuple):
-    """What clients did in the window, in ms."""
+    """Clients' totals in the window, in ms."""
 
     connected: Mapping[str, int]
     held: Mapping[tuple[str, str], int]

@@ -15,7 +15,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(eq=False)
 class BadWindow(ConfigurationError):
-    """What was given is no window."""
+    """The given window is invalid."""
 
     template = "{reason}"
 
@@ -42,11 +42,11 @@ class Window:
 
     @property
     def name(self) -> str:
-        """What statistics of it are called, unless they are given a name: its end, in UTC."""
+        """Default name of its statistics: its end, in UTC."""
         return f"{datetime.fromtimestamp(self.end / 1000, UTC):%Y%m%d-%H%M%S}"
 
     def clip(self, start: int, end: int) -> tuple[int, int]:
-        """Return what of an interval lies in the window; empty when the end is not after the start."""
+        """Clip an interval to the window; empty when the end is not after the start."""
         return max(start, self.start), min(end, self.end)
 
 

@@ -66,10 +66,10 @@ def results(backend: Backend) -> list[bytes]:
     group = rng.integers(-1, 3, ENDPOINTS).astype(np.int32)
     found = [
         backend.fan_out(part, K),
-        backend.needed(rng.random(ENDPOINTS), 0.7),
-        backend.lonely(part, K),
+        backend.required_parts(rng.random(ENDPOINTS), 0.7),
+        backend.removal_savings(part, K),
         *(backend.affinity(each, K, sharpness) for sharpness in (1, 3) for each in (part, near, far)),
-        np.array(backend.pairs(3)),
+        np.array(backend.count_pairs(3)),
     ]
     for sides in (2, 1):
         backend.begin_level(np.minimum(group, sides).astype(np.int32))
@@ -78,7 +78,7 @@ def results(backend: Backend) -> list[bytes]:
     for share in (1.0, 0.5):
         graph = backend.cosubscription(part >= 0, share, 4)
         found += [graph.indptr, graph.indices, graph.data]
-    found += backend.contracted(part, K)
+    found += backend.contract(part, K)
     return [np.ascontiguousarray(each, np.result_type(each, np.int64)).tobytes() for each in found]
 
 
@@ -118,7 +118,7 @@ def test_no_sets_are_no_obstacle(spark: "SparkSession", made: Instance) -> None:
         instance, backend = bind_instance(made, files)
         assert instance.weight.sum() == 0
         assert backend.fan_out(part, 1).tolist() == [0, 0]
-        assert backend.contracted(part, 1).sizes.size == 0
+        assert backend.contract(part, 1).sizes.size == 0
 
 
 def test_statistics_planned_on_spark_are_as_events_planned_without(

@@ -43,7 +43,9 @@ def test_fan_out_counts_more_than_64_parts() -> None:
 
 
 @given(instances(), st.integers(0, 99))
-def test_lonely_is_the_weight_of_sets_that_need_one_part_fewer_without_the_endpoint(made: Instance, seed: int) -> None:
+def test_removal_savings_are_the_weight_of_sets_that_need_one_part_fewer_without_the_endpoint(
+    made: Instance, seed: int
+) -> None:
     part = parts(made, seed)
     expected = np.zeros(len(made.endpoints), np.int64)
     for pins, weight in sets_of(made):
@@ -51,7 +53,7 @@ def test_lonely_is_the_weight_of_sets_that_need_one_part_fewer_without_the_endpo
         for pin in pins:
             if part[pin] >= 0 and met[int(part[pin])] == 1 and len(met) > 1:
                 expected[pin] += weight
-    assert backend(made, 2).lonely(part, K).tolist() == expected.tolist()
+    assert backend(made, 2).removal_savings(part, K).tolist() == expected.tolist()
 
 
 @given(instances(), st.integers(0, 99), st.sampled_from([1, 2, 4]))
@@ -114,7 +116,7 @@ def test_every_result_is_the_same_bits_however_sets_are_shared_out(made: Instanc
         graphs[1].data.tolist(),
         graphs[1].indices.tolist(),
     ]
-    sets = [each.contracted(part, K) for each in (one, many)]
+    sets = [each.contract(part, K) for each in (one, many)]
     assert sets[0].pins.tolist() == sets[1].pins.tolist()
     assert sets[0].sizes.tolist() == sets[1].sizes.tolist()
     assert sets[0].weights.tolist() == sets[1].weights.tolist()

@@ -1,7 +1,8 @@
 """Compact the small files of a past day into one, in the tables and in the log of their sink.
 
-Exactly once whatever is killed: readers go by the log, and one rename in it exchanges the files of all such days. Spark
-knows no such thing (its log only grows), so it must not write meanwhile: whoever compacts holds the source.
+Exactly once whatever is killed: readers go by the log, and one rename replaces it for all such days. Spark has no such
+operation (its log only grows) and must not write meanwhile, so the caller holds the source's lock. A module of its own,
+apart from its only caller ``ingest``: it edits Spark's files instead of running a query.
 """
 
 import json
@@ -23,13 +24,13 @@ from metadata.jobs.sink_log import VERSION, data_files, last_compact, local_path
 from metadata.jobs.spark_session import SparkFailed
 
 MIN_FILES: Final = 8
-"""Small files of a table and day that are made one; fewer are left as they are."""
+"""Small files of a table and day that are merged; fewer are left alone."""
 SMALL_BYTES: Final = 64 << 20
-"""Bytes; a larger file is left as it is."""
+"""A larger file is left alone."""
 KEPT_S: Final = 86_400.0
-"""What the log does not name any more is removed so much later: somebody may be reading it."""
+"""Delay before a file that left the log is removed: a reader may still use it."""
 _WORK: Final = "_compacting"
-"""In the folder of the sink; nobody takes what begins so for data."""
+"""In the folder of the sink; readers skip names with this prefix."""
 
 
 def compact(spark: SparkSession, sink: Path, today: date) -> int:

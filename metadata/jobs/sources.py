@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATTERN: Final = "*.jsonl"
-"""Of files that are complete, unless a dot is before it: Spark passes over those by itself."""
+"""Pattern of complete files; Spark itself skips names that begin with a dot."""
 MAX_FILE_AGE: Final = "3650d"
-"""How much older than the newest one a file may be: with its own 7 days Spark passes over older ones in silence."""
+"""Largest age of a file relative to the newest one: with its default of 7 days, Spark silently skips older ones."""
 _LOGINS: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -88,7 +88,7 @@ class KafkaSource:
 
     options: KafkaOptions
     identity: str
-    """Of the cluster and the topic itself: positions in another topic of the same name mean nothing."""
+    """Identity of cluster and topic: positions in another topic of the same name mean nothing."""
     records_per_batch: int = 500_000
 
     @property

@@ -85,7 +85,7 @@ class SparkOptions:
     scratch: Path
     """Folder of its temporary files and its log; made when it is missing. Absolute."""
     memory: str = "1g"
-    """Of the JVM's heap, in Java's notation; Python workers come on top of it."""
+    """Heap of the JVM, in Java's notation; Python workers come on top of it."""
     cores: int = 2
     jars: tuple[Path, ...] = ()
     """Besides PySpark's own."""

@@ -36,7 +36,7 @@ ORDERS: Final = {
     "pairs": ("weight", "first", "second"),
     "waste": ("edge",),
 }
-"""Of the rows of each table, which is one file; weights descend."""
+"""Sort order of each table's rows, in one file; weights descend."""
 
 
 class Tables(NamedTuple):

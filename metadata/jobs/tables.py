@@ -23,7 +23,7 @@ PARSED_SCHEMA: Final = (
     f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
     "unknown array<string>, sharers bigint, reason string"
 )
-"""What :func:`parse_row` returns of a line, times in Unix ms: with a reason, and then nothing else, or as an event."""
+"""Result of :func:`parse_row`, times in Unix ms: an event, or a reason and nothing else."""
 EVENT_COLUMNS: Final = (
     *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
     *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
@@ -35,9 +35,9 @@ FILE_SCHEMA: Final = (
     f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
     "raw string, reason string, source string"
 )
-"""Of a file: columns of the other table are null."""
+"""Schema of a file: columns of the other table are null."""
 SCHEMA: Final = f"{FILE_SCHEMA}, table string, day date"
-"""Of the files with what is in their paths."""
+"""Schema of files and the columns in their paths."""
 MAX_RAW_CHARS: Final = 4096
 """Characters of a line that are kept in the quarantine."""
 _FIELDS: Final = 16

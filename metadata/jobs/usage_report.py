@@ -1,4 +1,7 @@
-"""Compute the usage report in Spark (docs/traffic.md section 4): the same as the reference, in the warehouse."""
+"""Compute the usage report in Spark (docs/traffic.md section 4): the same as the reference, in the warehouse.
+
+Apart from ``statistics``: it reads other events, over days instead of a window.
+"""
 
 import shutil
 from datetime import date, timedelta
@@ -13,7 +16,7 @@ from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.model import UsageRow
 
 FOLDER: Final = "usage"
-"""Of the warehouse. It has no log of a sink, so it is not taken for a source."""
+"""Folder in the warehouse. Without a sink log it does not count as a source."""
 _SORTED: Final = ("day", "key", "plan", "endpoint")
 
 

@@ -107,11 +107,11 @@ class SourceStatus:
     at: str | None
     """When that was begun."""
     lines: int | None
-    """In that batch."""
+    """Lines of that batch."""
     seconds: float | None
-    """That it took."""
+    """Duration of that batch."""
     files: int
-    """Of both tables."""
+    """Files of both tables."""
     size: int
     """Bytes of them."""
     events: int | None

@@ -11,7 +11,7 @@ from metadata.placement.blocks import Floats, Ints, Parts
 
 MAX_ROUNDS: Final = 25
 MIN_CANDIDATES: Final = 50
-"""Vertices of each side that are tried in a round even if they gain nothing."""
+"""Vertices of each side tried in a round even without a gain."""
 MAX_MOVED_SHARE: Final = 0.15
 """Share of a group that moves in one round at most."""
 MOVE_PROBABILITY: Final = 0.8

@@ -19,9 +19,9 @@ COARSE_SEEDS: Final = 3
 SHP_THRESHOLD: Final = 0.97
 """When clusters are better than plain SHP by this factor, plain SHP is not worked on any further."""
 SMALL_VERTICES: Final = 200
-"""Vertices up to which clusters are of no use."""
+"""Vertices up to which clusters do not help."""
 SMALL_SEEDS: Final = 4
-"""Searches with so few vertices, of which the best is taken."""
+"""Seeds tried with so few vertices; the best result wins."""
 MAX_SET_PINS: Final = 100
 """Pins of the longest set that counts in the graph."""
 MAX_PAIRS: Final = 40_000_000
@@ -34,7 +34,7 @@ class _Level:
     load: Floats
     within: Parts
     cluster: Parts
-    """Of each vertex of the finer level; empty on the finest."""
+    """Cluster of each vertex of the finer level; empty on the finest."""
 
 
 @dataclass(frozen=True)

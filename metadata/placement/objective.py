@@ -11,7 +11,7 @@ from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.instance import Instance
 
 BASE_MIGRATION_COST: Final = 1.0
-"""c0: what it costs to move an endpoint that nobody is subscribed to, in subscriptions."""
+"""c0: cost of moving an endpoint without subscribers, in subscriptions."""
 
 
 def server_of_leaf(leaves: int, servers: int) -> Parts:

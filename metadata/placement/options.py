@@ -14,7 +14,7 @@ from metadata.placement.objective import added_load, loads, part_loads, server_o
 from metadata.placement.refine import View
 
 LEAF_WEIGHT: Final = 0.25
-"""Weight of the fan-out over single leaves: it is what numbers of servers that nobody planned are like."""
+"""Weight of the fan-out over single leaves, which stands for unplanned numbers of servers."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PlanOptions:
     partitions: int | None = None
     """Chosen by the load when it is None."""
     least_partitions: int = 1
-    """What the topic has: it can only grow."""
+    """Partitions of the topic now: it can only grow."""
     hot_budget: float = 0.005
     """Share of the whole load that hot endpoints may add."""
     movement_budget: float | None = None
@@ -37,7 +37,7 @@ class PlanOptions:
     horizon_s: float = 86_400.0
     """For how long a plan will hold: what a move costs is spread over it."""
     reference: bool = False
-    """Whether the report compares with Mt-KaHyPar, if it is installed: it takes longer than the plan."""
+    """Compare with Mt-KaHyPar in the report, if it is installed: takes longer than the plan."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:
@@ -54,7 +54,7 @@ class Problem:
 
     instance: Instance
     backend: Backend
-    """Of the sets of the instance."""
+    """Backend of the instance's sets."""
     costs: Costs
     options: PlanOptions
 

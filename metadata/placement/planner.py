@@ -24,7 +24,7 @@ COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720
 HOT_BUDGET_SHARE: Final = 0.5
 """Share of the movement budget that is left to changes of the hot set."""
 HOT_ROUNDS: Final = 2
-"""Times that the hot set is chosen on a placement, and the rest placed again."""
+"""Rounds of choosing the hot set on a placement and placing the rest again."""
 
 
 @dataclass(frozen=True)

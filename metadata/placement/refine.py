@@ -10,14 +10,14 @@ from metadata.placement.backend import Backend
 from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
 
 TRIED_SHARE: Final = 0.1
-"""Share of the vertices that are tried in a round, the most promising first: gains change as others move."""
+"""Share of the vertices tried in a round, the most promising first: gains change as others move."""
 CONVERGED_SHARE: Final = 1e-3
 """Share of the vertices below which the search has converged."""
 NEGLIGIBLE: Final = 1e-9
 """Gains and loads below it are none."""
 ROUNDING: Final = 1e-9
 PERTURBATIONS: Final = (1.1, 1.05, 1.02)
-"""Room of the local searches after the first one, as multiples of what there is."""
+"""Load limits of the local searches after the first one, as multiples of the real ones."""
 _FORBIDDEN: Final = -1e18
 
 
@@ -26,7 +26,7 @@ class View:
     """One planned number of servers: the server of each leaf, and the load limit."""
 
     server: Parts
-    """Of each leaf."""
+    """Server of each leaf."""
     servers: int
     most: float
     """Load of a server that no move may exceed."""

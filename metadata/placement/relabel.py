@@ -16,11 +16,11 @@ from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
 from metadata.placement.objective import server_of_leaf
 
 MAX_LEAVES: Final = 2048
-"""Placements of more leaves stay as they are: an assignment takes the cube of them."""
+"""Placements of more leaves keep their numbers: an assignment takes cubic time."""
 BRUTE_FORCE_SIZE: Final = 4
-"""Assignments of so few are tried through, all pairs of ranges at a time."""
+"""Assignments up to this size are solved by trying all permutations, vectorised over pairs of ranges."""
 TIE_BREAK: Final = 1e-9
-"""What it is worth, of all that there is, that leaves keep their numbers: neighbours are alike."""
+"""Bonus for leaves that keep their numbers, as a share of the whole overlap: neighbours are alike."""
 
 
 class _Shape(NamedTuple):
@@ -28,7 +28,7 @@ class _Shape(NamedTuple):
 
     size: int
     cuts: tuple[tuple[int, ...], ...]
-    """Of each number of servers, inside; who has some has bounds at both ends, too."""
+    """Inner bounds for each number of servers; where there are any, both ends are bounds, too."""
 
 
 _Exchange = list[tuple[_Shape, Ints, Ints]]

@@ -23,7 +23,7 @@ from metadata.placement.objective import (
 from metadata.placement.options import Problem
 
 STANDARD_ERRORS = 2.0
-"""A gain that is smaller than so many of its standard errors may be chance."""
+"""A gain below this many of its standard errors may be chance."""
 ROUNDING = 1e-6
 
 
@@ -42,7 +42,7 @@ class EvaluatedPlacement:
     moved: float
     """Share of the subscriptions that move."""
     price: float
-    """What these moves cost, spread over the horizon."""
+    """Cost of these moves, spread over the horizon."""
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ MINUTE_MS: Final = 60_000
 DAY_MS: Final = 86_400_000
 
 EARLIEST_MS: Final = 1_577_836_800_000
-"""2020-01-01: an event before that was timed in seconds, or by a clock that was not set."""
+"""2020-01-01: earlier times are in seconds, or of a clock that was not set."""
 MAX_AHEAD_MS: Final = DAY_MS
 """An event may be this much later than our clock."""
 HISTORY_MS: Final = 7 * DAY_MS
-"""How long before a window a session's events are looked for."""
+"""Events of sessions are read from this long before a window."""
 SILENCE_MS: Final = 180_000
-"""A process that says nothing for longer is taken for dead: three times it did not report."""
+"""A process silent for longer counts as dead: it missed three reports."""
 MIN_HELD_MS: Final = 1000
 """An endpoint that a client held for less is not of its set."""
 DUPLICATE_OVERLAP_MS: Final = 60_000
-"""Two lives of an edge that last together for longer are two processes, and no restart."""
+"""Two incarnations of a name that overlap for longer are two processes, not a restart."""
 LATE_MS: Final = 300_000
 """An event that arrives this much after its time is late."""
 MAX_PAIRS: Final = 1000

@@ -160,7 +160,7 @@ class ClientTotals(NamedTuple):
 
     connected: Mapping[str, int]
     held: Mapping[tuple[str, str], int]
-    """By client and endpoint that there is; only what is more than nothing."""
+    """Positive totals by client and confirmed endpoint."""
     sharers: Mapping[str, int]
     """Connections that shared an address with a client, at most."""
 

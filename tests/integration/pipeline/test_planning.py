@@ -138,5 +138,5 @@ def test_statistics_planned_on_spark_are_as_events_planned_without(
     assert len(set(found.placement.tolist())) > 1
     assert read_endpoints(folder).endpoints == from_events((encode(event) for event, _ in arrivals), window).endpoints
     assert not is_large(folder)
-    monkeypatch.setattr(planning, "LARGE", 10)
+    monkeypatch.setattr(planning, "LARGE_PINS", 10)
     assert is_large(folder)

@@ -97,12 +97,12 @@ def _run(
     cores: int,
 ) -> Path | None:
     command = _java()
-    from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which may be missing
-    from metadata.jobs.ingest import ingest  # noqa: PLC0415
-
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
     jars = JARS.prepare() if kafka else ()
     with _spark(terminal, command, jars, memory=memory, cores=cores) as spark:
+        from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is there by now
+        from metadata.jobs.ingest import ingest  # noqa: PLC0415
+
         if reading is not None:
             with _shown(here, reading, terminal) as on_batch:
                 lines = ingest(spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove)
@@ -125,10 +125,9 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, m
         DiemError: as `run`.
     """
     try:
-        command = _java()
-        from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which may be missing
+        with _spark(terminal, _java(), (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
+            from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is there by now
 
-        with _spark(terminal, command, (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
             return usage_report.report(spark, here, *days)
     except OSError as error:
         raise TablesUnavailable(error) from error

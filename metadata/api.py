@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from diem.links.rest import (
-    Decision,
+    RequestDecision,
     RestMiddleware,
     client_address,
     on_defect,
@@ -59,7 +59,7 @@ class LocateApi(RestMiddleware):
         self._plan = plan
         self._most = most
 
-    async def decide(self, scope: Scope) -> Decision:
+    async def decide(self, scope: Scope) -> RequestDecision:
         """Refuse the request, or have it routed."""
         origins = Headers(scope=scope).getlist("origin")
         allowed = len(origins) == 1 and self._allows_origin(origins[0])
@@ -67,7 +67,7 @@ class LocateApi(RestMiddleware):
         if allowed:
             fields["Access-Control-Allow-Origin"] = origins[0]
             fields["Access-Control-Expose-Headers"] = "Retry-After"
-        return Decision(self._refusal(scope, origins, allowed=allowed) or self._app, fields)
+        return RequestDecision(self._refusal(scope, origins, allowed=allowed) or self._app, fields)
 
     def _refusal(self, scope: Scope, origins: list[str], *, allowed: bool) -> Response | None:
         address = client_address(scope)

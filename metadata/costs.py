@@ -37,7 +37,7 @@ class Costs:
 
     @property
     def over_links(self) -> "Costs":
-        """What servers pay whose clients are the links of proxies."""
+        """The same costs for servers whose clients are the links of proxies."""
         return replace(self, delivery_us=self.link_delivery_us)
 
 
@@ -57,11 +57,11 @@ DEFAULT: Final = Costs(
     connection_us_per_s=1.7,
     source="built in: make bench-cost, median of three runs on two shared cores",
 )
-"""Where nobody has measured. Runs differ by a tenth, in ``update_us`` and ``connection_us_per_s`` by up to a half."""
+"""Used where nothing was measured. Runs differ by 10 %; ``update_us`` and ``connection_us_per_s`` by up to 50 %."""
 
 
 def read_costs(path: Path) -> Costs:
-    """The costs in a file of ``make bench-cost``: ``{"figures": {"update_us": 5.4, ...}}``.
+    """Return the costs in a file of ``make bench-cost``: ``{"figures": {"update_us": 5.4, ...}}``.
 
     Raises:
         BadCosts: it cannot be read, or a figure is missing or no number above 0.

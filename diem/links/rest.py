@@ -106,7 +106,7 @@ def client_address(scope: Scope) -> str:
     return str(scope["client"][0]) if scope["client"] else ""
 
 
-class Decision(NamedTuple):
+class RequestDecision(NamedTuple):
     """How a request is answered, decided before it is routed."""
 
     app: ASGIApp
@@ -130,11 +130,11 @@ class RestMiddleware(ABC):
         """Answered requests by method and status."""
 
     @abstractmethod
-    async def decide(self, scope: Scope) -> Decision:
+    async def decide(self, scope: Scope) -> RequestDecision:
         """Refuse the request, or choose the application that answers it."""
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:  # noqa: B027 - a hook: mostly there is nothing to charge
-        """Charge the client's address for an answer, where :attr:`Decision.pays`; by default it costs nothing."""
+        """Charge the client's address for an answer, where :attr:`RequestDecision.pays`; by default do nothing."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -1,5 +1,5 @@
 """Plans: where endpoints are to be, and how the running system gets there (docs/protocol.md section 5).
 
 Reading order: ``plan`` (its JSON), ``steps`` (the phases of a migration, pure), ``plan_store`` (plans on disk),
-``plan_service`` (accept, start, roll back), ``migration_driver`` (takes the steps), ``api`` (HTTP).
+``plan_service`` (accept, start, roll back), ``migration_driver`` (writes the steps), ``api`` (HTTP).
 """

@@ -1,4 +1,4 @@
-"""Drives the move that stands in the map's topic, whoever began it; any number of instances may do so at once."""
+"""Drives the migration in the map's topic, whichever instance began it; several instances may do so at once."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from metadata.plans.steps import MapStep, moving, proceed
 
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
-LOOK_EVERY_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 OTHERS_WAIT_S: Final = 3.0
-"""An instance that did not begin the move gives the one that did so much time for each step."""
+"""Time that an instance leaves to the one that began the migration, for each step."""
 
 
 class MigrationDriver:
-    """Takes each step as soon as it may be taken. :meth:`run` does the work; call :meth:`changed` when the map has.
+    """Writes each step as soon as it is due. Call :meth:`changed` when the map has.
 
     It holds no state of a move but since when it has seen the epoch: a step is written only if the map is still the
     one that it follows from, so a crash, or a second instance, is only a delay.
@@ -36,7 +36,7 @@ class MigrationDriver:
         reader: follows it.
         clock: counts how long a phase has lasted.
         hold: seconds that MOVE lasts.
-        unassigned: which targets nobody owns yet, in words; None when somebody owns each.
+        unassigned: describes the targets that no server owns yet; None when each has an owner.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class MigrationDriver:
 
     @property
     def map(self) -> PartitionMap | None:
-        """The map, once all of it was read."""
+        """The map; None before all of it was read."""
         return self._reader.map if self._reader.caught_up else None
 
     def changed(self) -> None:
-        """The map's topic has new records."""
+        """Handle new records of the map's topic."""
         if self.map is not None and self.map.head != self._head:
             # What stands there when the map is read for the first time began some time before.
             self._began_ms = None if self._head is None else self._clock.wall_ms()
@@ -84,7 +84,7 @@ class MigrationDriver:
         return await change_map(self._options, expected, step.records, step.head)
 
     async def run(self) -> None:
-        """Drive until cancelled, whatever becomes of Kafka."""
+        """Drive until cancelled, through outages of Kafka."""
         attempt = 0
         while True:
             try:
@@ -98,7 +98,7 @@ class MigrationDriver:
                 await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S if self.busy else None):
+                async with asyncio.timeout(POLL_INTERVAL_S if self.busy else None):
                     await self._changed.wait()
 
     async def _drive(self) -> None:
@@ -130,36 +130,36 @@ class MigrationDriver:
         # A little apart, so that instances do not shut each other out of their transactions.
         return held - OTHERS_WAIT_S * random.uniform(0.5, 1.0)  # noqa: S311  # jitter is no secret
 
-    # What it says of itself
+    # Status
 
     @property
     def acknowledged(self) -> int:
-        """The epoch that the publisher has acknowledged last, -1 before it has."""
+        """Epoch that the publisher acknowledged last; -1 before the first."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return -1 if record is None else acknowledged(record.value)
 
     @property
     def unknown(self) -> frozenset[bytes]:
-        """The endpoints with entries that the publisher did not have when it acknowledged an epoch last."""
+        """Endpoints with entries that the publisher did not have at its last acknowledgement."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return frozenset() if record is None else unknown_in(record.value)
 
     def began_ms(self, head: Head) -> int | None:
-        """When this process saw the map get to ``head``, Unix ms; None if it did not, or it is elsewhere by now."""
+        """Return when this process saw the map get to ``head``, in Unix ms; None if it did not, or has left it."""
         return self._began_ms if head == self._head else None
 
     @property
     def busy(self) -> bool:
-        """Whether endpoints are moving."""
+        """True while endpoints move."""
         return self.map is not None and self.map.head.phase is not Phase.STABLE
 
     @property
     def moving(self) -> int:
-        """Endpoints that are moving."""
+        """Number of endpoints that move."""
         return 0 if self.map is None else len(moving(self.map))
 
     def waiting_for(self) -> str | None:
-        """What the move waits for, in words; None when nothing moves."""
+        """Return what the migration waits for; None when nothing moves."""
         if self.map is None or not self.busy:
             return None
         if self.failure is not None:

@@ -17,11 +17,11 @@ MAX_BYTES: Final = 64 << 20
 
 
 class BadPlan(DiemError):
-    """What was given is not a plan."""
+    """The document is not a plan."""
 
 
 class PlanTooLarge(DiemError):
-    """What was given is larger than any plan may be."""
+    """The document is larger than a plan may be."""
 
 
 @dataclass(frozen=True, slots=True)

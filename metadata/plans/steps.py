@@ -1,4 +1,4 @@
-"""The steps of a move, as a pure function of what the map's topic says: whoever reads it can go on with it.
+"""The steps of a migration, as a pure function of the map's topic: any instance that reads it can continue it.
 
 PREPARE ends with the publisher's acknowledgement, MOVE after a while, RETIRE with another acknowledgement; then every
 endpoint has a single home (docs/protocol.md section 5). Nothing else is remembered, so a crash is only a delay.
@@ -10,29 +10,29 @@ from typing import Final, NamedTuple
 from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry, partition_of
 
 BACK: Final = "-"
-"""Before the name of a plan in the head: it is being taken back, or has been."""
+"""Prefix of the plan's name in the head: it is being rolled back, or has been."""
 _REVERSED: Final = {Phase.PREPARE: Phase.RETIRE, Phase.MOVE: Phase.MOVE, Phase.RETIRE: Phase.PREPARE}
 
 
 class MapStep(NamedTuple):
-    """What is to be written to the map's topic, at once; None in ``records`` removes an entry."""
+    """Records to write to the map's topic in one transaction; None in ``records`` removes an entry."""
 
     records: Mapping[bytes, bytes | None]
     head: Head
 
 
 def moving(map_: PartitionMap) -> dict[bytes, Entry]:
-    """The endpoints that have another target than their home."""
+    """Return the endpoints that have another target than their home."""
     return {name: entry for name, entry in map_.entries.items() if entry.target not in {None, entry.home}}
 
 
 def moves(
     map_: PartitionMap, homes: Mapping[bytes, int], unknown: Collection[bytes] = frozenset()
 ) -> dict[bytes, Entry]:
-    """What has to move, from where to where, so that endpoints are at ``homes``.
+    """Return the entries of all endpoints that have to move so that endpoints are at ``homes``.
 
-    What has an entry and is ``unknown`` to the publisher goes back to where the hash puts it, whatever ``homes`` says:
-    at the end of the move its entry is gone.
+    An endpoint that has an entry and is ``unknown`` to the publisher goes back to where the hash puts it, whatever
+    ``homes`` says: at the end of the move its entry is gone.
     """
     count = map_.head.partitions
     back = {name: partition_of(name, count) for name in unknown if name in map_.entries}
@@ -43,13 +43,13 @@ def moves(
 def begin(
     map_: PartitionMap, homes: Mapping[bytes, int], plan: str, unknown: Collection[bytes] = frozenset()
 ) -> MapStep:
-    """PREPARE, from a map at rest; one that has nothing to move is at rest with the plan."""
+    """Return the step from a stable map to PREPARE, or to STABLE with the plan if there is nothing to move."""
     records = {name: encode_entry(entry) for name, entry in moves(map_, homes, unknown).items()}
     return MapStep(records, _next(map_, Phase.PREPARE if records else Phase.STABLE, plan))
 
 
 def reverse(map_: PartitionMap) -> MapStep:
-    """Back to where a move came from, in any phase: the roles are exchanged, and nothing that was done is repeated."""
+    """Return the step that turns a migration back, in any phase: home and target are exchanged, nothing is repeated."""
     head = map_.head
     records = {name: encode_entry(Entry(int(to), back)) for name, (back, to) in moving(map_).items() if to is not None}
     plan = head.plan.removeprefix(BACK) if head.plan.startswith(BACK) else BACK + head.plan
@@ -59,14 +59,14 @@ def reverse(map_: PartitionMap) -> MapStep:
 def proceed(
     map_: PartitionMap, acknowledged: int, held: float, hold: float, unknown: Collection[bytes] = frozenset()
 ) -> MapStep | None:
-    """The next step, None while it is to be waited for.
+    """Return the next step; None while it has to wait.
 
     Args:
         map_: as it is now.
         acknowledged: the epoch that the publisher has acknowledged last.
         held: seconds since this epoch was first seen.
         hold: seconds that MOVE lasts, in which clients go over.
-        unknown: endpoints that the publisher does not have, as it said when it acknowledged this epoch.
+        unknown: endpoints that the publisher did not have when it acknowledged this epoch.
     """
     match map_.head.phase:
         case Phase.PREPARE if acknowledged >= map_.head.epoch:

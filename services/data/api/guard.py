@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diem.links.rest import SECURITY_HEADERS, Decision, RestMiddleware, client_address, problem
+from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, client_address, problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
@@ -127,16 +127,16 @@ class Guard(RestMiddleware):
         given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         return given is not None and self._write_key.matches(given.decode("latin-1"))
 
-    async def decide(self, scope: Scope) -> Decision:
+    async def decide(self, scope: Scope) -> RequestDecision:
         """Refuse the request, or admit it to a read slot or at once."""
         admitted = await self._admit(scope)
         waits = not admitted.privileged and _is_versioned(scope)
         app = admitted.refusal or (self._slots if waits else self._app)
         if scope["method"] not in _READS:
-            return Decision(app, admitted.fields, pays=admitted.pays)
+            return RequestDecision(app, admitted.fields, pays=admitted.pays)
         cors = self._cors.of_answer(_origin(scope), shows_key=admitted.shows_key)
         fields = {**cors, **admitted.fields} if cors else admitted.fields
-        return Decision(app, fields, _READ_HEADERS, varies=self._cors.depends_on_origin, pays=admitted.pays)
+        return RequestDecision(app, fields, _READ_HEADERS, varies=self._cors.depends_on_origin, pays=admitted.pays)
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:
         """Charge the client's address for what the answer costs beyond an ordinary one."""

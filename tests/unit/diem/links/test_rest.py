@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from diem.errors import DiemError
 from diem.links import rest
-from diem.links.rest import Decision, RestMiddleware, on_defect, on_http_error, problem, read_body
+from diem.links.rest import RequestDecision, RestMiddleware, on_defect, on_http_error, problem, read_body
 
 
 class TooLargeError(DiemError):
@@ -28,10 +28,10 @@ class Gated(RestMiddleware):
         super().__init__(app)
         self.charged: list[int] = []
 
-    async def decide(self, scope: Scope) -> Decision:
+    async def decide(self, scope: Scope) -> RequestDecision:
         if scope["path"] == "/refused":
-            return Decision(problem(403, "refused", "not here"))
-        return Decision(self._app, {"Cache-Control": "no-store"}, varies=True, pays=True)
+            return RequestDecision(problem(403, "refused", "not here"))
+        return RequestDecision(self._app, {"Cache-Control": "no-store"}, varies=True, pays=True)
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:
         self.charged.append(sent_bytes)

@@ -1,16 +1,11 @@
 """Entry point of a proxy: wires the clients' edge, the links to servers and the snapshots, and shuts down in order."""
 
 import asyncio
-import gc
-import os
-import time
 
-from diem import __version__
 from diem.fanout.fanout import Fanout
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
-from diem.links.internal import InternalListener
 from diem.links.listener import Listener
-from diem.process import metrics
+from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
@@ -30,8 +25,6 @@ SEND_BUFFER_BYTES = 64 * 1024
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve clients until asked to stop, then let them go."""
-    started = time.monotonic()
-    name = settings.process_name
     key = SharedKey.load(settings.internal_key_file)
     fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
@@ -55,41 +48,26 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     public = Listener(
         bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service), send_buffer=SEND_BUFFER_BYTES
     )
-    internal = InternalListener(
-        settings.internal_host,
-        settings.internal_port,
-        key=key,
-        ready=proxy.why_not_ready,
-        status=lambda: {
-            "process": name,
-            "pid": os.getpid(),
-            "version": __version__,
-            "mode": settings.mode,
-            "uptime_seconds": round(time.monotonic() - started, 1),
-            "metadata": snapshots.connected,
-            **proxy.status(),
-        },
-        sockets=settings.internal_sockets,
-    )
-    forget = metrics.register(lambda: samples(proxy))
-    await internal.start()
-    await public.start()
-    # What exists now lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    async with recording(settings, edge), asyncio.TaskGroup() as tasks:
-        works = [snapshots.run(), pool.run(), edge.wheel.run(), _check(proxy)]
-        if isinstance(service, PassthroughProxy):
-            works.append(service.wheel.run())
-        running = [tasks.create_task(work) for work in works]
-        await life.stopping.wait()
+
+    async def drain() -> None:
         public.stop()
         await edge.drain(life.drain_seconds)
-        for task in running:
-            task.cancel()
-    dialer.stop()
-    internal.stop()
-    forget()
+
+    async with internal_service(
+        settings,
+        key,
+        ready=proxy.why_not_ready,
+        status=lambda: {"mode": settings.mode, "metadata": snapshots.connected, **proxy.status()},
+        samples=lambda: samples(proxy),
+    ):
+        await public.start()
+        freeze_heap()
+        async with recording(settings, edge):
+            works = [snapshots.run(), pool.run(), edge.wheel.run(), _check(proxy)]
+            if isinstance(service, PassthroughProxy):
+                works.append(service.wheel.run())
+            await run_until(life.stopping, works, drain)
+        dialer.stop()
 
 
 async def _check(proxy: Proxy) -> None:

@@ -2,5 +2,5 @@
 
 Reading order: ``connection`` (both sides), ``listener`` and ``dialer``, ``keepalive``; for clients ``edge`` and
 ``edge_connection``; between processes ``internal``, ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST
-``http_server``, ``connection_limits`` and ``rest`` (middleware); ``client`` is the Python client.
+``http_server``, ``connection_limits`` and ``rest`` (middleware); ``service`` wires a process; ``client`` is for Python.
 """

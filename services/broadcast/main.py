@@ -1,15 +1,11 @@
 """Wires a Broadcast node: its feed reader, its feed server and its internal listener."""
 
-import asyncio
-import os
-import time
 from collections.abc import Iterable
 from typing import Any
 
-from diem import __version__
 from diem.links.feed_reader import FeedReader
 from diem.links.feed_server import FeedServer
-from diem.links.internal import InternalListener
+from diem.links.service import internal_service, run_until
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
@@ -21,7 +17,6 @@ from services.broadcast.settings import Settings
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Hand on the store's changes until asked to stop."""
-    started = time.monotonic()
     key = SharedKey.load(settings.internal_key_file)
     node = Node()
     server = FeedServer(node, beats=False)
@@ -35,15 +30,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     def status() -> dict[str, Any]:
         return {
-            "process": "broadcast",
-            "pid": os.getpid(),
-            "version": __version__,
             "ready": why_not_ready() is None,
             "live": reader.connected and node.source is not None,
             "endpoints": len(node.changes),
             "position": node.changes.sequence + 1,
             "readers": server.readers,
-            "uptime_seconds": round(time.monotonic() - started, 1),
         }
 
     def samples() -> Iterable[Sample]:
@@ -56,22 +47,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         yield metrics.FEED_READERS.sample(server.readers)
         yield metrics.FEED_SENT.sample(server.sent)
 
-    internal = InternalListener(
-        settings.internal_host,
-        settings.internal_port,
-        key=key,
-        ready=why_not_ready,
-        status=status,
-        ends={"/feed": server},
-        sockets=settings.internal_sockets,
-    )
-    forget = metrics.register(samples)
-    await internal.start()
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(reader.run()), tasks.create_task(server.run())]
-        await life.stopping.wait()
+    async def drain() -> None:
         server.stop()
-        for task in running:
-            task.cancel()
-    internal.stop()
-    forget()
+
+    async with internal_service(
+        settings, key, ready=why_not_ready, status=status, samples=samples, channels={"/feed": server}
+    ):
+        await run_until(life.stopping, (reader.run(), server.run()), drain)

@@ -10,7 +10,7 @@ from bridge.session import BridgeState, GroupState
 from bridge.settings import Settings
 from bridge.status import BridgeStatus
 from bridge.topic_watcher import TopicWatcher
-from diem.kafka.client import quieten
+from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalListener
 from diem.process import metrics
@@ -20,7 +20,7 @@ from diem.process.lifecycle import Lifecycle
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the updates topics, or a group's share of them, to one server until asked to stop."""
-    quieten()
+    silence_library_log()
     key = SharedKey.load(settings.internal_key_file)
     bridge = _bridge_state(settings)
     endpoint = FeedEndpoint(bridge)

@@ -109,7 +109,7 @@ class Records:
                 and len(value) <= update.MAX_BYTES
             ):
                 skipped += 1
-                if key == update.MARK_KEY and value == update.MARK:
+                if key == update.WATERMARK_KEY and value == update.WATERMARK:
                     self.counts.watermarks += 1
                 else:
                     self._bad(BadRecord(name, offset, key, value), resync)

@@ -292,7 +292,7 @@ class FeedSession:
         now = time.monotonic()
         map_is_current = self._map is None or self._map.is_current
         if self.partitions.is_live(now) and map_is_current and not self._link.paused:
-            self._link.connection.send_text(feed.BEAT)
+            self._link.connection.send_text(feed.HEARTBEAT)
             self._bridge.heartbeat_at = now
 
     def _tick(self, consumer: AIOKafkaConsumer) -> bool:

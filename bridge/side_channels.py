@@ -12,7 +12,7 @@ import structlog
 from bridge.group_member import Membership
 from diem.errors import ConfigurationError
 from diem.kafka.assignment import read_assignment
-from diem.kafka.client import administering
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader, MapRecord
@@ -144,7 +144,7 @@ class OwnersFeed:
     async def _describe(self) -> Clone | None:
         """Return the group as its coordinator describes it, None if it cannot now."""
         try:
-            async with administering(self._options, DESCRIBE_TIMEOUT_S) as admin:
+            async with admin_client(self._options, DESCRIBE_TIMEOUT_S) as admin:
                 return await read_assignment(admin, self._membership.group, self._options.names.updates)
         except (KafkaUnavailable, ConfigurationError):
             return None

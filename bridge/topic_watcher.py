@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from diem.errors import ConfigurationError
-from diem.kafka.client import connected
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Cluster, describe
@@ -53,7 +53,7 @@ class TopicWatcher:
         attempt = 0
         while True:
             try:
-                async with connected(self._options) as client:
+                async with connected_client(self._options) as client:
                     while True:
                         if self.update(await describe(client, *self._topics)):
                             on_changed()

@@ -8,7 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from diem.errors import ConfigurationError, DiemError
 from diem.kafka.assignment import GroupDescription, list_clones, read_group
-from diem.kafka.client import administering
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process.clock import Clock
@@ -40,7 +40,7 @@ class Assignments:
         while True:
             self._failed_in_a_row = 0
             try:
-                async with administering(self._options, within=None) as admin:
+                async with admin_client(self._options, within=None) as admin:
                     while self._failed_in_a_row < MAX_FAILURES:
                         await self._read_all(admin)
                         await asyncio.sleep(POLL_INTERVAL_S if self._is_stable() else REBALANCING_INTERVAL_S)

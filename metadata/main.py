@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from diem.kafka.client import quieten
+from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
@@ -38,7 +38,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     Raises:
         DiemError: a key or a port cannot be used, or Kafka is not configured.
     """
-    quieten()
+    silence_library_log()
     # One for each server that is asked how many clients it has, every 5 s.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()

@@ -11,7 +11,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from bridge.consumer import CONSUMER
 from deploy.check.facts import INTERNAL, Facts, Settings
-from diem.kafka.client import connected
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
 from diem.kafka.topics import updates_spec
@@ -22,7 +22,7 @@ ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class CheckInput(NamedTuple):
-    """What the cluster is judged for: lost brokers, cluster sizes, and the brokers that a `diem up` started."""
+    """Parameters of the audit: lost brokers, cluster sizes, and the brokers that a `diem up` started."""
 
     tolerate: int
     planned: tuple[int, ...]
@@ -36,7 +36,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         KafkaUnavailable: no broker answers.
         ConfigurationError: the options cannot be used.
     """
-    async with connected(options, within=CONNECT_TIMEOUT_S) as client:
+    async with connected_client(options, within=CONNECT_TIMEOUT_S) as client:
         cluster = await describe(client)
         updates, *side_topics = options.names.topics
         numbers, known = sorted(cluster.brokers), (updates, *side_topics, *INTERNAL)

@@ -93,11 +93,11 @@ def topics(
 
 async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
     from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
-    from diem.kafka.client import connected  # noqa: PLC0415
+    from diem.kafka.client import connected_client  # noqa: PLC0415
     from diem.kafka.metadata import describe  # noqa: PLC0415
     from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415
 
-    async with connected(options, within=8.0) as client:
+    async with connected_client(options, within=8.0) as client:
         before = await describe(client, *options.names.topics)
     cluster = await ensure(options)
     for name in options.names.topics:

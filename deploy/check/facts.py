@@ -100,7 +100,7 @@ def amount(number: int, noun: str) -> str:
 
 
 class Severity(StrEnum):
-    """How bad it is; the order is that of the report. Any fault makes `diem check` fail."""
+    """Severity of a finding, in the order of the report. Any fault makes `diem check` fail."""
 
     FAULT = "fault"
     WARNING = "warning"
@@ -109,7 +109,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a rule says: what is there, and what to change, in words and as `commands` for a shell."""
+    """Result of a rule: the state found, and the change, in words and as `commands` for a shell."""
 
     verdict: Severity
     found: str
@@ -124,7 +124,7 @@ class Rule:
     name: str
     protects: str
     source: str
-    """Where it is explained: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
+    """Its explanation: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
     judge: Callable[[Facts], Judgement | None]
 
 
@@ -138,15 +138,15 @@ class Finding:
 
 
 def ok(found: str) -> Judgement:
-    """Nothing to change."""
+    """Return a judgement without a change."""
     return Judgement(Severity.OK, found)
 
 
 def warning(found: str, change: str, *commands: str) -> Judgement:
-    """Something that works and could be better, or that cannot be seen."""
+    """Return a judgement on something that works and could be better, or that cannot be seen."""
     return Judgement(Severity.WARNING, found, change, commands)
 
 
 def fault(found: str, change: str, *commands: str) -> Judgement:
-    """Something that breaks a promise, now or when something fails."""
+    """Return a judgement on something that breaks a promise, now or when something fails."""
     return Judgement(Severity.FAULT, found, change, commands)

@@ -78,7 +78,7 @@ def listeners_of(facts: Facts) -> set[BrokerListener]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from its own machine only; an empty one is every address."""
+    """Return whether an address is reached from its own machine only; an empty one is every address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -64,7 +64,7 @@ def replicas_in_sync(facts: Facts) -> Judgement:
 
 
 def _refused_below(facts: Facts, name: str) -> int:
-    """How many replicas must be in sync, if a partition of the topic has fewer; else 0."""
+    """Return the required number of in-sync replicas if a partition of the topic has fewer; else 0."""
     least = int(facts.of_topic(name, MIN_IN_SYNC)) if facts.cluster.topics[name].partitions else 0
     return least if any(len(part.isr) < least for part in facts.cluster.topics[name].partitions.values()) else 0
 

@@ -66,7 +66,7 @@ def record_size(facts: Facts) -> Judgement:
 
 
 def other_settings(facts: Facts) -> Judgement:
-    """What else this system sets when it makes the topic."""
+    """The other settings that this system gives to the topic."""
     wanted = {key: value for key, value in facts.wanted.items() if key not in _JUDGED_ELSEWHERE}
     wrong = {key: facts.of_topic(facts.updates, key) for key in wanted}
     wrong = {key: value for key, value in wrong.items() if value != wanted[key]}

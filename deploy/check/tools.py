@@ -11,7 +11,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
 
 CLIENT_FILE: Final = "client.properties"
-"""What the printed lines call the file with the security settings of Kafka's tools."""
+"""Name of the file with the security settings of Kafka's tools in printed lines."""
 _OTHER_OPTION: Final = {"kafka-leader-election.sh": "--admin.config"}
 
 
@@ -75,7 +75,7 @@ PRINCIPALS: Final[Mapping[str, str]] = {
     "pipeline": "User:diem-pipeline",
     "check": "User:diem-check",
 }
-"""Who does what, by role; the names are free."""
+"""Principals by role; the names are free."""
 
 
 @dataclass(eq=False)

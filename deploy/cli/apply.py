@@ -14,17 +14,17 @@ from deploy.planning import render
 from deploy.planning.apply import (
     APPLYING,
     ROLLING_BACK,
-    Course,
-    PlanFollower,
+    MigrationKind,
+    MigrationMonitor,
     PlanOutdated,
-    handed_over,
-    is_file,
+    names_file,
     read_plan,
-    to_apply,
-    to_take_back,
+    select_to_apply,
+    select_to_roll_back,
+    submit_once,
 )
-from deploy.planning.context import KeyOption, MetadataOption, done, reached
-from deploy.planning.render import telling
+from deploy.planning.context import KeyOption, MetadataOption, connect, run_step
+from deploy.planning.render import progress_line
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.errors import ConfigurationError
@@ -51,28 +51,28 @@ def apply_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Move endpoints to where a plan has them, and follow that; also one that is on its way already."""
+    """Move endpoints to where a plan has them, and follow that; also one that is on its kind already."""
     log.configure("error", "console")
     state, console = StateDir(state_dir), plain_console()
-    file = read_plan(Path(plan)) if plan is not None and is_file(plan) else None
+    file = read_plan(Path(plan)) if plan is not None and names_file(plan) else None
 
     async def look() -> tuple[PlanStatus, dict[str, Any]]:
-        _, service = await reached(state, metadata, key_file)
-        found = await (handed_over(service, *file) if file is not None else to_apply(service, plan))
+        _, service = await connect(state, metadata, key_file)
+        found = await (submit_once(service, *file) if file is not None else select_to_apply(service, plan))
         return found, await service.report(found.id) if found.state == "ready" else {}
 
-    found, report = done(look)
-    if found.state == APPLYING.done:
+    found, report = run_step(look)
+    if found.state == APPLYING.final:
         console.print(f"{found.id} is applied already")
         return lifecycle.EXIT_OK
     if found.is_outdated:
         raise PlanOutdated(found)
     if found.state == "ready":
         console.print(found.id)
-        for each in render.gains(report):
+        for each in render.forecast(report):
             console.print(each)
         _ask("Move these endpoints now?", yes=yes)
-    # On its way it is only followed: the service says so to whoever begins it again.
+    # On its kind it is only followed: the service says so to whoever begins it again.
     return _follow(state, metadata, key_file, found, APPLYING)
 
 
@@ -91,14 +91,16 @@ def rollback_command(
     state, console = StateDir(state_dir), plain_console()
 
     async def look() -> PlanStatus:
-        return await to_take_back((await reached(state, metadata, key_file))[1], plan)
+        return await select_to_roll_back((await connect(state, metadata, key_file))[1], plan)
 
-    found = done(look)
-    if found.state == ROLLING_BACK.done:
+    found = run_step(look)
+    if found.state == ROLLING_BACK.final:
         console.print(f"{found.id} is rolled back already")
         return lifecycle.EXIT_OK
-    if found.state not in ROLLING_BACK.doing:
-        console.print(f"{found.id} is {render.state(found)}: {render.amount(found.moves, 'endpoint')} would move back")
+    if found.state not in ROLLING_BACK.in_progress:
+        console.print(
+            f"{found.id} is {render.format_state(found)}: {render.amount(found.moves, 'endpoint')} would move back"
+        )
         _ask("Move them back now?", yes=yes)
     return _follow(state, metadata, key_file, found, ROLLING_BACK)
 
@@ -114,9 +116,9 @@ def plans_command(
     log.configure("error", "console")
 
     async def look() -> list[PlanStatus]:
-        return await (await reached(StateDir(state_dir), metadata, key_file))[1].plans()
+        return await (await connect(StateDir(state_dir), metadata, key_file))[1].plans()
 
-    found = done(look)
+    found = run_step(look)
     if as_json:
         typer.echo(json.dumps({"plans": [each._asdict() for each in found]}))
     elif found:
@@ -126,30 +128,32 @@ def plans_command(
     return lifecycle.EXIT_OK
 
 
-def _follow(state: StateDir, metadata: str | None, key_file: Path | None, found: PlanStatus, way: Course) -> int:
+def _follow(
+    state: StateDir, metadata: str | None, key_file: Path | None, found: PlanStatus, kind: MigrationKind
+) -> int:
     console, clock = plain_console(), SystemClock()
 
     async def follow() -> None:
-        _, service = await reached(state, metadata, key_file)
+        _, service = await connect(state, metadata, key_file)
         started = clock.monotonic()
         try:
             begun = found
-            if found.state not in way.doing:
-                begun = await (service.apply if way is APPLYING else service.rollback)(found.id)
-            with telling(console) as tell:
-                ended = await PlanFollower(service, way, tell, clock).follow(begun)
+            if found.state not in kind.in_progress:
+                begun = await (service.apply if kind is APPLYING else service.rollback)(found.id)
+            with progress_line(console) as show:
+                ended = await MigrationMonitor(service, kind, show, clock).wait(begun)
         except asyncio.CancelledError:
             console.print(
-                f"{found.id} goes on without this command: `diem {way.command} {found.id}` shows how far it is",
+                f"{found.id} goes on without this command: `diem {kind.command} {found.id}` shows how far it is",
                 soft_wrap=True,
             )
             raise
         console.print(
-            f"{ended.id} is {render.state(ended)}, {render.amount(ended.moves, 'endpoint')}, "
+            f"{ended.id} is {render.format_state(ended)}, {render.amount(ended.moves, 'endpoint')}, "
             f"after {clock.monotonic() - started:.0f} s",
             soft_wrap=True,
         )
-        if way is APPLYING:
+        if kind is APPLYING:
             console.print(f"next: diem status; back: diem rollback {ended.id}", soft_wrap=True)
 
     return attended(follow)

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import typer
 
 from deploy.cli.options import StateDirOption
-from deploy.planning.autoplan import FAILED, Commands, Interrupted, Journal, Policy, decide, pause
-from deploy.planning.context import KeyOption, MetadataOption, share
-from deploy.planning.traffic_input import NEEDED_MS, remove_old
+from deploy.planning.autoplan import FAILED, Interrupted, Journal, Policy, SubprocessRunner, pause, run_round
+from deploy.planning.context import KeyOption, MetadataOption, parse_share
+from deploy.planning.traffic_input import RELEVANT_MS, remove_old
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import lifecycle, log
@@ -61,7 +61,7 @@ def autoplan_command(
     log.configure("error", "console")
     state, period = StateDir(state_dir), parse_span(every) / 1000
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
-        share(text, option)
+        parse_share(text, option)
     length = parse_span(window)
     pipeline, learning = learning_of(state, window, traffic, spark=spark)
     where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
@@ -81,24 +81,24 @@ def autoplan_command(
 
     async def rounds() -> None:
         nonlocal failed
-        commands = Commands(life.stopping)
+        commands = SubprocessRunner(life.stopping)
         while not life.stopping.is_set():
             started = time.monotonic()
             try:
-                decision = await decide(commands, policy)
+                decision = await run_round(commands, policy)
             except Interrupted:
                 return
             taken = time.monotonic() - started
-            journal.note(decision, taken)
+            journal.record(decision, taken)
             failed = decision.what == FAILED
             if not failed and pipeline is None and traffic is None:
                 # With one, what is read is removed by it. A window may have ended its own length ago.
-                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + NEEDED_MS))
+                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + RELEVANT_MS))
             if once:
                 return
             await pause(life.stopping, max(0.0, period - taken))
 
-    with journal.held():
+    with journal.lock():
         code = lifecycle.serve(life, rounds)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and once and failed else code
 

@@ -13,14 +13,14 @@ from deploy.planning.context import (
     MetadataOption,
     PlanRequest,
     System,
-    done,
-    must_rest,
-    numbers_of_servers,
-    reached,
-    share,
-    window_of,
+    connect,
+    parse_server_counts,
+    parse_share,
+    parse_window,
+    require_stable,
+    run_step,
 )
-from deploy.planning.traffic_input import NoTrafficToPlan, need_planner
+from deploy.planning.traffic_input import NoTrafficToPlan, require_planner
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle, log
@@ -75,45 +75,45 @@ def plan_command(
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
     asked = PlanRequest(
         traffic=traffic or state.path / "traffic",
-        window=window_of(window, begin, end),
+        window=parse_window(window, begin, end),
         spark=spark,
-        servers=None if servers is None else numbers_of_servers(servers),
+        servers=None if servers is None else parse_server_counts(servers),
         seed=seed,
         partitions=partitions,
-        hot_budget=share(hot_budget, "--hot-budget"),
-        movement=None if movement is None else share(movement, "--movement"),
+        hot_budget=parse_share(hot_budget, "--hot-budget"),
+        movement=None if movement is None else parse_share(movement, "--movement"),
         costs=costs,
     )
-    need_planner()
-    from deploy.planning.planner import Planning  # noqa: PLC0415  # it needs numpy
+    require_planner()
+    from deploy.planning.planner import PlanRun  # noqa: PLC0415  # it needs numpy
 
-    planning = Planning(asked, Terminal(quiet=as_json), plain_console())
+    planning = PlanRun(asked, Terminal(quiet=as_json), plain_console())
 
     async def look() -> tuple[System, Snapshot]:
-        system, service = await reached(state, metadata, key_file)
+        system, service = await connect(state, metadata, key_file)
         snapshot = await service.snapshot()
-        must_rest(snapshot)
+        require_stable(snapshot)
         return system, snapshot
 
-    system, snapshot = done(look)
+    system, snapshot = run_step(look)
     try:
-        planning.learn()
+        planning.read_input()
     except NoTrafficToPlan as error:
         log.fail(str(error))
         return EXIT_NOTHING
-    made = planning.make(system, snapshot)
+    made = planning.make_plan(system, snapshot)
     file, submitted = None, False
     if made.pays or anyway:
         planning.write(file := out or state.path / "planned" / f"{made.plan.id}.json")
         if submit:
-            done(lambda: _submit(state, metadata, key_file, planning.encoded))
+            run_step(lambda: _submit(state, metadata, key_file, planning.encoded))
             submitted = True
     if as_json:
         typer.echo(json.dumps(planning.as_json(file, submitted=submitted)))
     else:
-        planning.say(file, submitted=submitted)
+        planning.print_summary(file, submitted=submitted)
     return lifecycle.EXIT_OK
 
 
 async def _submit(state: StateDir, metadata: str | None, key_file: Path | None, plan: bytes) -> PlanStatus:
-    return await (await reached(state, metadata, key_file))[1].submit(plan)
+    return await (await connect(state, metadata, key_file))[1].submit(plan)

@@ -31,7 +31,7 @@ class MetadataUnavailable(DiemError):
 
 
 class PlanStatus(NamedTuple):
-    """How far a plan is."""
+    """Status of a plan."""
 
     id: str
     state: str
@@ -47,7 +47,7 @@ class PlanStatus(NamedTuple):
     partitions: int | None = None
     endpoints: int | None = None
     since: str | None = None
-    """When the service saw this phase begin; None where it did not."""
+    """Begin of this phase as the service saw it; None where it did not."""
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "PlanStatus":
@@ -56,7 +56,7 @@ class PlanStatus(NamedTuple):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether it cannot be applied any more: the map has changed since it was made."""
+        """Return whether it cannot be applied any more: the map has changed since it was made."""
         return self.state == "ready" and self.epoch is not None and self.epoch_of_plan != self.epoch
 
 
@@ -81,7 +81,7 @@ class MetadataService:
         return [PlanStatus.of(each) for each in (await self._json("GET", "/v1/plans"))["plans"]]
 
     async def plan(self, name: str) -> PlanStatus:
-        """Return how far a plan is. Raises `MetadataUnavailable`, `ServiceRefused` (404: there is none)."""
+        """Return the status of a plan. Raises `MetadataUnavailable`, `ServiceRefused` (404: there is none)."""
         return PlanStatus.of(await self._json("GET", f"/v1/plans/{name}"))
 
     async def report(self, name: str) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from diem.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
 SIZES: Final = (1, 3)
-"""How many brokers a local cluster may have: two would not outlive either of them."""
+"""Sizes of a local cluster: two brokers would not outlive either of them."""
 STARTED: Final = "Kafka Server started"
-"""What a broker logs once it serves."""
+"""Log line of a broker that serves."""
 
 FEATURES: Final = Path(__file__).with_name("features.checkpoint")
 """The levels of Kafka's features in a new cluster, in its own form; made by `python -m deploy.kafka.jars`."""
@@ -68,12 +68,12 @@ class BrokerPlan(NamedTuple):
 
     @property
     def properties_file(self) -> Path:
-        """What it is started with."""
+        """Its configuration file."""
         return self.directory / "server.properties"
 
     @property
     def meta_file(self) -> Path:
-        """What makes its data directory one: who it is, and of which cluster."""
+        """File that identifies its data directory: broker and cluster."""
         return self.directory / "data" / "meta.properties"
 
     @property
@@ -83,7 +83,7 @@ class BrokerPlan(NamedTuple):
 
     @property
     def stopped_file(self) -> Path:
-        """What it writes when all of its records are on disk, and removes at the next start."""
+        """File that marks a clean shutdown; removed at the next start."""
         return self.directory / "data" / ".kafka_cleanshutdown"
 
 

@@ -16,7 +16,7 @@ from deploy.kafka.brokers import BrokerPlan
 from deploy.kafka.program import KafkaProgram, prepare
 from deploy.topology.ports import OWN_RANGE
 from diem.errors import DiemError
-from diem.kafka.client import connected
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process.ports import PortReservations
@@ -38,7 +38,7 @@ class BrokerFailed(DiemError):
 
 
 async def all_see_all(plans: Sequence[BrokerPlan]) -> bool:
-    """Whether every broker answers and knows of every broker: from then on topics can be made and are led."""
+    """Return whether every broker answers and knows of every broker: from then on topics can be made and are led."""
     for plan in plans:
         if not await _listens(plan.port) or await _known_to(plan.port) < len(plans):
             return False
@@ -170,7 +170,7 @@ def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 
 async def _listens(port: int) -> bool:
-    """Whether a connection is taken: asked first, because the client's log is loud when none is."""
+    """Return whether a connection is taken: asked first, because the client's log is loud when none is."""
     try:
         _, writer = await asyncio.open_connection(brokers.HOST, port)
     except OSError:
@@ -184,7 +184,7 @@ async def _listens(port: int) -> bool:
 async def _known_to(port: int) -> int:
     """Return how many brokers one broker knows of."""
     try:
-        async with connected(KafkaOptions(bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
+        async with connected_client(KafkaOptions(bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
             return len(client.cluster.brokers())
     except KafkaUnavailable:
         return 0

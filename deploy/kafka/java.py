@@ -12,7 +12,7 @@ from typing import Final
 from diem.errors import ConfigurationError
 
 OLDEST: Final = 17
-"""What Kafka 4 needs."""
+"""Feature release that Kafka 4 needs."""
 _ANSWERS_WITHIN_S: Final = 30.0
 _VERSION: Final = re.compile(r'\bversion "(?:1\.)?(\d+)')
 

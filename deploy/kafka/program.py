@@ -108,7 +108,7 @@ def _wait_until_started(broker: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def _is_whole(command: Path, jars: Sequence[Path], new: Path) -> bool:
-    """Whether Java can live with the archive: one that a full disk cut off would crash every broker."""
+    """Return whether Java can live with the archive: one that a full disk cut off would crash every broker."""
     options = ("-XX:+UseSerialGC", f"-XX:SharedArchiveFile={new}", "-XX:+VerifySharedSpaces")
     argv = (str(command), *options, "-cp", ":".join(map(str, jars)), "-version")
     log = new.with_name("log")

@@ -30,7 +30,7 @@ Content = tuple[str, str | Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class NginxPlan:
-    """What is rendered. `slots` are the ports of all servers that may ever run, `directory` is nginx's own.
+    """Input of the configuration. `slots` are the ports of all servers that may ever run, `directory` is nginx's own.
 
     `per_address` limits the WebSocket connections of one address, `connects_per_s` how quickly it may open them (with
     a burst of twice as many). `open_files` is the limit that the workers may have.

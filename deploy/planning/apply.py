@@ -15,7 +15,7 @@ from metadata.plans.plan import BadPlan, decode
 
 
 class NoPlan(DiemError):
-    """There is none to do this with."""
+    """No plan is in the state that the command needs."""
 
 
 @dataclass(eq=False)
@@ -43,8 +43,8 @@ class BadPlanFile(ConfigurationError):
     reason: str
 
 
-def is_file(plan: str) -> bool:
-    """Whether it is a file that a command was given, there or not, and no name of a plan."""
+def names_file(plan: str) -> bool:
+    """Return whether it is a file that a command was given, there or not, and no name of a plan."""
     return Path(plan).is_file() or "/" in plan or plan.endswith(".json")
 
 
@@ -59,7 +59,7 @@ def read_plan(file: Path) -> tuple[str, bytes]:
         raise BadPlanFile(file, str(error)) from error
 
 
-async def handed_over(service: MetadataService, name: str, content: bytes) -> PlanStatus:
+async def submit_once(service: MetadataService, name: str, content: bytes) -> PlanStatus:
     """Return the plan of that name and content, which is submitted if the service does not have it.
 
     Raises:
@@ -74,7 +74,7 @@ async def handed_over(service: MetadataService, name: str, content: bytes) -> Pl
     return await service.submit(content)
 
 
-async def to_apply(service: MetadataService, name: str | None) -> PlanStatus:
+async def select_to_apply(service: MetadataService, name: str | None) -> PlanStatus:
     """Return the plan of that name; else the one that is on its way, else the latest that may be applied.
 
     Raises:
@@ -86,7 +86,7 @@ async def to_apply(service: MetadataService, name: str | None) -> PlanStatus:
         return await service.plan(name)
     found = await service.plans()
     for plan in found:
-        if plan.state in APPLYING.doing:
+        if plan.state in APPLYING.in_progress:
             return plan
     for plan in reversed(found):
         if plan.state == "ready" and not plan.is_outdated:
@@ -94,7 +94,7 @@ async def to_apply(service: MetadataService, name: str | None) -> PlanStatus:
     raise NoPlan("there is no plan that fits the map as it is: `diem plan` makes one")
 
 
-async def to_take_back(service: MetadataService, name: str | None) -> PlanStatus:
+async def select_to_roll_back(service: MetadataService, name: str | None) -> PlanStatus:
     """Return the plan of that name, else the one that was applied last, or is on its way.
 
     Raises:
@@ -102,7 +102,7 @@ async def to_take_back(service: MetadataService, name: str | None) -> PlanStatus
         MetadataUnavailable: nobody answers.
         ServiceRefused: there is none of that name.
     """
-    applied = APPLYING.doing | ROLLING_BACK.doing | {APPLYING.done, ROLLING_BACK.done}
+    applied = APPLYING.in_progress | ROLLING_BACK.in_progress | {APPLYING.final, ROLLING_BACK.final}
     if name is None:
         last = next((plan for plan in reversed(await service.plans()) if plan.state in applied), None)
         if last is None:
@@ -114,30 +114,30 @@ async def to_take_back(service: MetadataService, name: str | None) -> PlanStatus
     return plan
 
 
-EVERY_S: Final = 0.5
-GIVEN_UP_AFTER_S: Final = 600.0
+POLL_INTERVAL_S: Final = 0.5
+GIVE_UP_AFTER_S: Final = 600.0
 """Without an answer. The move itself waits for the service, however long that takes."""
 
-Tell = Callable[[str, str], None]
+ShowProgress = Callable[[str, str], None]
 """Shows a text; what has another key than the text before is news."""
 
 
-class Course(NamedTuple):
-    """Where a plan is going."""
+class MigrationKind(NamedTuple):
+    """A direction of migration: states of a plan on the way, and at the end."""
 
     command: str
-    """What follows it."""
-    doing: frozenset[str]
-    done: str
+    """The command that shows its progress."""
+    in_progress: frozenset[str]
+    final: str
 
 
-APPLYING: Final = Course("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
-ROLLING_BACK: Final = Course("rollback", frozenset({"rolling_back"}), "rolled_back")
+APPLYING: Final = MigrationKind("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
+ROLLING_BACK: Final = MigrationKind("rollback", frozenset({"rolling_back"}), "rolled_back")
 
 
 @dataclass(eq=False)
 class PlanSuperseded(DiemError):
-    """Somebody else did something else meanwhile."""
+    """Another command changed the course of the migration."""
 
     plan: PlanStatus
 
@@ -147,18 +147,18 @@ class PlanSuperseded(DiemError):
         return f"somebody did something else meanwhile: {self.plan.id} is {now} at epoch {self.plan.epoch}"
 
 
-class PlanFollower:
-    """Looks at one plan every `EVERY_S`."""
+class MigrationMonitor:
+    """Polls the status of one plan until its migration is over, through restarts of the metadata service."""
 
-    def __init__(self, service: MetadataService, way: Course, tell: Tell, clock: Clock) -> None:
+    def __init__(self, service: MetadataService, kind: MigrationKind, show: ShowProgress, clock: Clock) -> None:
         self._service = service
-        self._way = way
-        self._tell = tell
+        self._kind = kind
+        self._show = show
         self._clock = clock
-        self._since = self._heard = clock.monotonic()
+        self._started_at = self._answered_at = clock.monotonic()
 
-    async def follow(self, begun: PlanStatus) -> PlanStatus:
-        """Return how it ended; `begun` is what the service said when it began.
+    async def wait(self, begun: PlanStatus) -> PlanStatus:
+        """Return the final status; `begun` is the status when the migration began.
 
         Raises:
             PlanSuperseded: it went another way.
@@ -167,37 +167,37 @@ class PlanFollower:
         """
         plan: PlanStatus | None = begun
         while plan is None or not self._is_over(plan, begun.epoch or 0):
-            await asyncio.sleep(EVERY_S)
-            plan = await self._look(begun.id)
+            await asyncio.sleep(POLL_INTERVAL_S)
+            plan = await self._poll(begun.id)
         return plan
 
-    async def _look(self, name: str) -> PlanStatus | None:
+    async def _poll(self, name: str) -> PlanStatus | None:
         try:
             plan = await self._service.plan(name)
         except MetadataUnavailable as error:
-            silent = self._clock.monotonic() - self._heard
-            if silent > GIVEN_UP_AFTER_S:
+            silent = self._clock.monotonic() - self._answered_at
+            if silent > GIVE_UP_AFTER_S:
                 raise MetadataUnavailable(
                     f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back"
                 ) from error
-            self._tell("away", f"{error}; going on when it is back ({silent:.0f} s)")
+            self._show("away", f"{error}; going on when it is back ({silent:.0f} s)")
             return None
-        self._heard = self._clock.monotonic()
+        self._answered_at = self._clock.monotonic()
         return plan
 
     def _is_over(self, plan: PlanStatus, epoch: int) -> bool:
-        if plan.state == self._way.done:
+        if plan.state == self._kind.final:
             return True
-        if plan.state in self._way.doing:
-            text = _words(plan)
-            self._tell(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._since:.0f} s)")
+        if plan.state in self._kind.in_progress:
+            text = _describe(plan)
+            self._show(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._started_at:.0f} s)")
         # What was begun is in the map from a later epoch on; until it is read, the state is the one before.
         elif plan.phase is not None and (plan.epoch or 0) > epoch:
             raise PlanSuperseded(plan)
         return False
 
 
-def _words(plan: PlanStatus) -> str:
+def _describe(plan: PlanStatus) -> str:
     endpoints = f"{plan.moves:,} endpoint{'' if plan.moves == 1 else 's'}"
     waits = f"; waits for {plan.waiting_for}" if plan.waiting_for else ""
     back = "back: " if plan.state == "rolling_back" else ""

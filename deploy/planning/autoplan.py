@@ -24,12 +24,12 @@ APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
 NOTHING: Final = "nothing"
 FAILED: Final = "failed"
-SOON: Final = timedelta(minutes=10)
-"""What is learnt from may be this old in any case."""
+RECENT: Final = timedelta(minutes=10)
+"""Traffic of at most this age is recent, however short its window is."""
 
 
 class CommandResult(NamedTuple):
-    """How a command of `diem` ended."""
+    """Exit code and output of a command of `diem`."""
 
     code: int
     out: str
@@ -44,7 +44,7 @@ class CommandRunner(Protocol):
 
 
 class StepFailed(DiemError):
-    """A command did not do it; the text is what it said."""
+    """A command failed; the text is its last line."""
 
 
 class NoNewTraffic(StepFailed):
@@ -52,7 +52,7 @@ class NoNewTraffic(StepFailed):
 
 
 class Decision(NamedTuple):
-    """What was done, and why."""
+    """One decision, with its reason."""
 
     what: str
     """One of the constants of this module."""
@@ -63,12 +63,12 @@ class Decision(NamedTuple):
     def line(self) -> str:
         """Return it in one line, for people."""
         named = f" {self.plan}" if self.plan else ""
-        return f"{self.what}{named}: {self.why}{_figures(self.figures)}"
+        return f"{self.what}{named}: {self.why}{_format_figures(self.figures)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What every round does."""
+    """Options of every round."""
 
     where: Sequence[str]
     """Options of all commands: which system."""
@@ -79,21 +79,21 @@ class Policy:
     dry_run: bool = False
 
 
-async def decide(run: CommandRunner, policy: Policy) -> Decision:
+async def run_round(run: CommandRunner, policy: Policy) -> Decision:
     """Go through one round. What fails is a decision, too: the next round tries again."""
     try:
         if policy.pipeline is not None:
-            await _step(run, "pipeline", "run", *policy.pipeline)
+            await _run_step(run, "pipeline", "run", *policy.pipeline)
         # It is handed over with the command to apply it.
-        planned = _object(await _step(run, "plan", "--json", "--no-submit", *policy.plan, *policy.where))
-        why, name, figures = str(planned["why"]), planned["plan"], figures_of(planned)
+        planned = _parse_json(await _run_step(run, "plan", "--json", "--no-submit", *policy.plan, *policy.where))
+        why, name, figures = str(planned["why"]), planned["plan"], select_figures(planned)
         if is_old(window := planned["window"], datetime.now(UTC)):
             return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
         if not planned["pays"]:
             return Decision(NOTHING, why, None, figures)
         if policy.dry_run:
             return Decision(WOULD_APPLY, why, name, figures)
-        await _step(run, "apply", planned["file"], "--yes", *policy.where)
+        await _run_step(run, "apply", planned["file"], "--yes", *policy.where)
         return Decision(APPLIED, why, name, figures)
     except NoNewTraffic as error:
         return Decision(NOTHING, str(error))
@@ -102,26 +102,26 @@ async def decide(run: CommandRunner, policy: Policy) -> Decision:
 
 
 def is_old(window: Mapping[str, str], now: datetime) -> bool:
-    """Whether a window (`from`, `to`, ISO 8601) ended longer ago than it lasted, and than recording and planning take.
+    """Return whether a window (`from`, `to`, ISO 8601) ended longer ago than its length, and than `RECENT`.
 
     It ends with the last event, and a server that has clients records something every minute: since then there were
     none, or nothing is recorded.
     """
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
-    return now - end > max(end - start, SOON)
+    return now - end > max(end - start, RECENT)
 
 
-async def _step(run: CommandRunner, *arguments: str) -> str:
+async def _run_step(run: CommandRunner, *arguments: str) -> str:
     ran = await run(*arguments)
     if ran.code != 0:
         # A command says in its last line why it ends.
-        said = [line.removeprefix("diem: ") for line in ran.err.splitlines() if line.strip()]
+        lines = [line.removeprefix("diem: ") for line in ran.err.splitlines() if line.strip()]
         failed = NoNewTraffic if ran.code == EXIT_NOTHING else StepFailed
-        raise failed(f"diem {arguments[0]}: {said[-1] if said else f'exit {ran.code}'}")
+        raise failed(f"diem {arguments[0]}: {lines[-1] if lines else f'exit {ran.code}'}")
     return ran.out
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     lines = text.strip().splitlines()
     try:
         found: dict[str, Any] = json.loads(lines[-1] if lines else "")
@@ -130,8 +130,8 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def figures_of(planned: dict[str, Any]) -> dict[str, Any]:
-    """Return what a decision was made by: a few figures of what `diem plan --json` says."""
+def select_figures(planned: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of `diem plan --json` that a decision is recorded with."""
     report = planned["report"]
     return {
         "window": planned["window"],
@@ -149,7 +149,7 @@ def figures_of(planned: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _figures(figures: dict[str, Any] | None) -> str:
+def _format_figures(figures: dict[str, Any] | None) -> str:
     if figures is None:
         return ""
     parts = []
@@ -164,7 +164,7 @@ def _figures(figures: dict[str, Any] | None) -> str:
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
-    """Wait, or until it is to stop."""
+    """Wait for a time, or until `stopping` is set."""
     try:
         async with asyncio.timeout(seconds):
             await stopping.wait()
@@ -182,16 +182,16 @@ class AlreadyPlanning(DiemError):
 
 
 class Journal:
-    """The decisions, one JSON object a line, and who may make them. `folder` is a state directory."""
+    """The log of decisions (one JSON object a line) and the lock of the loop, in a state directory."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, echo: Callable[[str], None]) -> None:
         self.file = folder / "autoplan.jsonl"
-        self._lock = folder / "autoplan.lock"
-        self._say = say
+        self._lock_file = folder / "autoplan.lock"
+        self._echo = echo
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder against others; it is free again when this process ends in any way.
+    def lock(self) -> Iterator[None]:
+        """Hold the lock; it is released when this process ends in any way.
 
         Raises:
             AlreadyPlanning: another one holds it.
@@ -199,37 +199,37 @@ class Journal:
         """
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened = self._lock.open("w")
+            opened = self._lock_file.open("w")
         except OSError as error:
             raise BadStateDir(self.file.parent, error.strerror or str(error)) from error
         with opened as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise AlreadyPlanning(self._lock) from None
+                raise AlreadyPlanning(self._lock_file) from None
             yield
 
-    def note(self, decision: Decision, seconds: float) -> None:
-        """Say a decision, and write it down; that this cannot be done is said, and no reason to end."""
+    def record(self, decision: Decision, seconds: float) -> None:
+        """Print a decision and append it to the file; a failure to write is printed, too, and does not end the loop."""
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        self._say(f"{at}  {decision.line()}")
+        self._echo(f"{at}  {decision.line()}")
         entry = {"at": at, **decision._asdict(), "seconds": round(seconds, 1)}
         try:
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
-            self._say(f"{self.file} was not written: {error.strerror or error}")
+            self._echo(f"{self.file} was not written: {error.strerror or error}")
 
 
-END_WITHIN_S: Final = 20.0
-"""What an interrupted command has to end, with its JVM."""
+TERMINATE_TIMEOUT_S: Final = 20.0
+"""For an interrupted command and its JVM."""
 
 
 class Interrupted(Exception):  # it is no error
-    """It was to stop."""
+    """The loop was stopped while a command ran."""
 
 
-class Commands:
+class SubprocessRunner:
     """Runs one command at a time, until `stopping` is set."""
 
     def __init__(self, stopping: asyncio.Event) -> None:
@@ -246,7 +246,7 @@ class Commands:
         try:
             await asyncio.wait({done, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
-                await _end(child, done)
+                await _terminate(child, done)
                 raise Interrupted
         finally:
             stop.cancel()
@@ -254,10 +254,10 @@ class Commands:
         return CommandResult(child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
-async def _end(child: asyncio.subprocess.Process, done: "asyncio.Future[tuple[bytes, bytes]]") -> None:
+async def _terminate(child: asyncio.subprocess.Process, done: "asyncio.Future[tuple[bytes, bytes]]") -> None:
     with suppress(ProcessLookupError):
         child.send_signal(signal.SIGINT)
-    await asyncio.wait({done}, timeout=END_WITHIN_S)
+    await asyncio.wait({done}, timeout=TERMINATE_TIMEOUT_S)
     if not done.done():
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

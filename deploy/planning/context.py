@@ -27,7 +27,7 @@ SHARED: Final = ProxyMode.SHARED
 
 @dataclass(eq=False)
 class NoPartitions(DiemError):
-    """What runs has no partitions to plan."""
+    """The mode of the running system has no partitions."""
 
     mode: str
 
@@ -49,7 +49,7 @@ class NoMetadataService(DiemError):
 
 @dataclass(eq=False)
 class BadMetadataUrl(ConfigurationError):
-    """What was given is not the URL of an internal listener."""
+    """The option is not the URL of an internal listener."""
 
     template = "--metadata is http(s)://host:port of an internal listener, not {url!r}"
 
@@ -58,7 +58,7 @@ class BadMetadataUrl(ConfigurationError):
 
 @dataclass(eq=False)
 class MigrationInProgress(DiemError):
-    """Endpoints are on their way: what is there now is not what will be."""
+    """Endpoints are moving: the current placement is not final."""
 
     template = "endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over"
     retriable = True
@@ -68,17 +68,17 @@ class MigrationInProgress(DiemError):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What is known of it; of one that was not started here, only where it is."""
+    """A running system; of one that was not started here, only the URLs are known."""
 
     metadata: tuple[str, ...]
     """Base URLs of the internal listeners of metadata services."""
     mode: Mode | None = None
     proxy: ProxyMode | None = None
-    """How its proxies reach servers; None: there are none, or they did not say."""
+    """Mode of its proxies; None: there are none, or it is not known."""
     proxies: int = 0
 
 
-async def find(state: StateDir, url: str | None) -> System:
+async def find_system(state: StateDir, url: str | None) -> System:
     """Return the system of the `diem up` in the state directory, or the one that `url` is of.
 
     Raises:
@@ -89,13 +89,13 @@ async def find(state: StateDir, url: str | None) -> System:
         NoMetadataService: its metadata service does not run now.
     """
     if url is not None:
-        if not _is_base(url):
+        if not _is_base_url(url):
             raise BadMetadataUrl(url)
         return System((url.rstrip("/"),))
-    return of_status(await control.ask(state, "status"))
+    return system_from_status(await control.ask(state, "status"))
 
 
-def _is_base(url: str) -> bool:
+def _is_base_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # it is looked at only when it is asked for
@@ -104,7 +104,7 @@ def _is_base(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"}
 
 
-def of_status(status: dict[str, Any]) -> System:
+def system_from_status(status: dict[str, Any]) -> System:
     """Return the system that a `diem up` says it is.
 
     Raises:
@@ -123,8 +123,8 @@ def of_status(status: dict[str, Any]) -> System:
     return System(tuple(urls), mode, ProxyMode(said.pop()) if len(said) == 1 else None, len(proxies))
 
 
-def must_rest(now: Snapshot) -> None:
-    """Raise `MigrationInProgress` while endpoints are on their way."""
+def require_stable(now: Snapshot) -> None:
+    """Raise `MigrationInProgress` while endpoints are moving."""
     if now.map.head.phase is not Phase.STABLE:
         raise MigrationInProgress(now.map.head.phase)
 
@@ -137,14 +137,14 @@ MetadataOption = Annotated[
 KeyOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
 
 
-async def reached(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
+async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
     """Return the system that is meant, and its metadata service. Raises what `find` does, `BadKeyFile`."""
-    system = await find(state, url)
+    system = await find_system(state, url)
     return system, metadata_service(system.metadata, SharedKey.load(key_file or state.internal_key_file))
 
 
-def done(work: Callable[[], Awaitable[T]]) -> T:
-    """Return what a part of a command finds; ends the command when that fails or is interrupted."""
+def run_step(work: Callable[[], Awaitable[T]]) -> T:
+    """Run one step of a command and return its result; ends the command when it fails or is interrupted."""
     found: list[T] = []
 
     async def keep() -> None:
@@ -163,7 +163,7 @@ _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan is to be made from and for; None leaves it to what is found."""
+    """Options of a plan; None: derived from the traffic or the system."""
 
     traffic: Path
     window: Window | int | None = None
@@ -178,7 +178,7 @@ class PlanRequest:
     costs: Path | None = None
 
 
-def share(text: str, option: str) -> float:
+def parse_share(text: str, option: str) -> float:
     """Parse a percentage to a share. Raises `typer.BadParameter`."""
     match = _SHARE.fullmatch(text.strip())
     if match is None or float(match[1]) > 100:
@@ -186,7 +186,7 @@ def share(text: str, option: str) -> float:
     return float(match[1]) / 100
 
 
-def numbers_of_servers(text: str) -> tuple[int, ...]:
+def parse_server_counts(text: str) -> tuple[int, ...]:
     """Parse numbers with commas. Raises `typer.BadParameter`."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= MAX_SERVERS for word in words):
@@ -194,7 +194,7 @@ def numbers_of_servers(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def window_of(length: str | None, begin: str | None, end: str | None) -> Window | int | None:
+def parse_window(length: str | None, begin: str | None, end: str | None) -> Window | int | None:
     """Parse a window, or its length in ms. Raises `typer.BadParameter`, `BadWindow`."""
     if begin is None and end is None:
         return None if length is None else parse_span(length)

@@ -18,7 +18,7 @@ from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
-from deploy.planning.traffic_input import PlanningInput, learn
+from deploy.planning.traffic_input import PlanningInput, read_input
 from deploy.terminal import Terminal
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
@@ -45,13 +45,13 @@ class PlanFileUnwritable(ConfigurationError):
     reason: str
 
 
-NAMED: Final = 10
+MAX_NAMED: Final = 10
 """Hot endpoints that a report names."""
 _ROUNDING: Final = 1e-6
 
 
 class PlanInfeasible(DiemError):
-    """There is no plan that keeps the load bound."""
+    """No plan keeps the load bound."""
 
     def __init__(self, found: Infeasible) -> None:
         self.endpoint = found.endpoint
@@ -59,14 +59,14 @@ class PlanInfeasible(DiemError):
 
 
 class NoServersFound(DiemError):
-    """No server is in any group, and nobody said how many there are to be."""
+    """No server is in any group, and no number of servers was given."""
 
     template = "no server is there now, to plan for: name --servers"
     retriable = True
 
 
 @dataclass(frozen=True)
-class MadePlan:
+class EvaluatedPlan:
     """A plan, whether it pays to apply it, and why (not)."""
 
     plan: Plan
@@ -74,7 +74,7 @@ class MadePlan:
     why: str
 
 
-def make(learnt: PlanningInput, asked: PlanRequest, system: System, now: Snapshot) -> MadePlan:
+def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now: Snapshot) -> EvaluatedPlan:
     """Make the plan that was asked for. Takes from a second to minutes.
 
     Raises:
@@ -85,51 +85,51 @@ def make(learnt: PlanningInput, asked: PlanRequest, system: System, now: Snapsho
         typer.BadParameter: there are more partitions already than were asked for.
     """
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
-    servers = asked.servers or ((there,) if there else ())
+    servers = request.servers or ((there,) if there else ())
     if not servers:
         raise NoServersFound
-    partitions = partitions_of(now)
-    if asked.partitions is not None and asked.partitions < partitions:
+    partitions = count_partitions(now)
+    if request.partitions is not None and request.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
     options = PlanOptions(
         servers=servers,
-        seed=asked.seed,
-        partitions=asked.partitions,
+        seed=request.seed,
+        partitions=request.partitions,
         least_partitions=partitions,
-        hot_budget=asked.hot_budget,
-        movement_budget=asked.movement,
+        hot_budget=request.hot_budget,
+        movement_budget=request.movement,
     )
-    costs = DEFAULT if asked.costs is None else read_costs(asked.costs)
+    costs = DEFAULT if request.costs is None else read_costs(request.costs)
     if system.proxy is not None:
         # The clients of servers are proxies.
         costs = costs.over_links
-    current = homes_of(now, learnt.instance)
-    if asked.movement is not None and max(servers) > partitions:
+    current = current_homes(now, traffic.instance)
+    if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
     try:
-        outcome = _planned(learnt, options, costs, current)
+        outcome = _compute(traffic, options, costs, current)
     except Infeasible as error:
         raise PlanInfeasible(error) from error
-    report = _reported(learnt.instance, outcome, current, costs, system)
-    pays, why = judged(outcome, report, options.epsilon, system)
+    report = _extend_report(traffic.instance, outcome, current, costs, system)
+    pays, why = evaluate(outcome, report, options.epsilon, system)
     made = Plan(
         epoch=now.map.head.epoch,
         partitions=outcome.partitions,
-        homes=dict(zip(learnt.instance.endpoints, outcome.placement.tolist(), strict=True)),
+        homes=dict(zip(traffic.instance.endpoints, outcome.placement.tolist(), strict=True)),
         servers=servers,
-        seed=asked.seed,
+        seed=request.seed,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        window={"from": learnt.start, "to": learnt.end},
+        window={"from": traffic.start, "to": traffic.end},
         costs=report["costs"],
-        report={**report, "pays": pays, "why": why, "there": there, "source": learnt.source},
+        report={**report, "pays": pays, "why": why, "there": there, "source": traffic.source},
     )
-    return MadePlan(made, pays, why)
+    return EvaluatedPlan(made, pays, why)
 
 
-def _planned(learnt: PlanningInput, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
-    """Return the same outcome, wherever the subscription sets are."""
-    if learnt.for_spark is None:
-        return plan(learnt.instance, options, costs, current)
+def _compute(traffic: PlanningInput, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
+    """Run the planner, on Spark when the subscription sets are there; the outcome is the same."""
+    if traffic.for_spark is None:
+        return plan(traffic.instance, options, costs, current)
     from metadata.jobs.planning import plan_on_spark  # noqa: PLC0415  # few plans need it
 
     try:
@@ -137,22 +137,22 @@ def _planned(learnt: PlanningInput, options: PlanOptions, costs: Costs, current:
     except NoJava as error:
         raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
     with scratch_folder() as scratch:
-        return plan_on_spark(learnt.for_spark, options, costs, current, SparkOptions(scratch, java=command))
+        return plan_on_spark(traffic.for_spark, options, costs, current, SparkOptions(scratch, java=command))
 
 
-def partitions_of(now: Snapshot) -> int:
-    """Return how many partitions the updates topic has: those that somebody owns, and those that the map names."""
+def count_partitions(now: Snapshot) -> int:
+    """Return the number of partitions of the updates topic, from the owners and from the map."""
     owned = [partition for clone in now.clones.values() for partition in clone.owners]
     named = [place for entry in now.map.entries.values() for place in entry if place is not None]
     return max([now.map.head.partitions, *(place + 1 for place in owned + named)])
 
 
-def homes_of(now: Snapshot, instance: Instance) -> Parts:
-    """Return where the endpoints of an instance are now: int32[E], HOT for those that every server has."""
+def current_homes(now: Snapshot, instance: Instance) -> Parts:
+    """Return the current home of each endpoint of an instance: int32[E], HOT for those on every server."""
     return np.array([now.map.home(name.encode()) for name in instance.endpoints], np.int32)
 
 
-def judged(outcome: PlanResult, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
+def evaluate(outcome: PlanResult, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
     """Return whether a plan pays in the mode that runs, and why.
 
     The planner values connections from each client to each of its servers. A shared proxy has one to each server
@@ -161,27 +161,29 @@ def judged(outcome: PlanResult, report: Mapping[str, Any], epsilon: float, syste
     if not outcome.pays or system.proxy is not SHARED:
         return outcome.pays, outcome.why
     bound = 1 + epsilon + _ROUNDING
-    before, after = (_uneven(report, name) for name in ("current", "plan"))
+    before, after = (_max_load(report, name) for name in ("current", "plan"))
     if before > bound >= after:
         return True, f"balances the load: the fullest server has {after:.3f} times the mean, not {before:.3f}"
     return False, "the load is even already, and shared proxies have one connection to each server whatever the map"
 
 
-def _uneven(report: Mapping[str, Any], name: str) -> float:
+def _max_load(report: Mapping[str, Any], name: str) -> float:
     return max(float(figures[name]["max_over_mean_load"]) for figures in report["servers"].values())
 
 
-def _reported(instance: Instance, outcome: PlanResult, current: Parts, costs: Costs, system: System) -> dict[str, Any]:
-    """Return the planner's report with what it means for people: numbers of endpoints, their names, CPU time."""
+def _extend_report(
+    instance: Instance, outcome: PlanResult, current: Parts, costs: Costs, system: System
+) -> dict[str, Any]:
+    """Return the planner's report with numbers and names of endpoints and CPU time."""
     report, hot = dict(outcome.report), outcome.placement == HOT
-    value = _value(instance, costs, system, {"current": current == HOT, "plan": hot})
+    value = _mode_costs(instance, costs, system, {"current": current == HOT, "plan": hot})
     servers = {count: value(int(count), figures) for count, figures in report["servers"].items()}
     moved = outcome.placement != current
     names = [instance.endpoints[index] for index in np.flatnonzero(hot)]
     return {
         **report,
         "servers": servers,
-        "hot": {**report["hot"], "names": names[:NAMED]},
+        "hot": {**report["hot"], "names": names[:MAX_NAMED]},
         "moves": {
             "endpoints": int(moved.sum()),
             "of": int(moved.size),
@@ -196,13 +198,13 @@ def _reported(instance: Instance, outcome: PlanResult, current: Parts, costs: Co
     }
 
 
-def _value(
+def _mode_costs(
     instance: Instance, costs: Costs, system: System, hot: Mapping[str, "np.typing.NDArray[np.bool_]"]
 ) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
-    """Return what adds the connections that the mode really has, and their CPU time, to figures of each placement."""
+    """Return a function that adds the connections of the mode, and their CPU time, to the figures of each placement."""
     none = np.zeros(len(instance.endpoints), np.bool_)
 
-    def valued(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+    def add_costs(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         result = dict(figures)
         for name, own in figures.items():
             if name not in {"bounds", "gaps", "mt_kahypar"}:
@@ -212,35 +214,37 @@ def _value(
                 result[name] = {**own, "connections": connections, "cpu_us_per_s": float(f"{cpu:.6g}")}
         return result
 
-    return valued
+    return add_costs
 
 
-class Planning:
-    """One `diem plan`, in this order: `learn`, `make`, `write`, `say` or `as_json`."""
+class PlanRun:
+    """One `diem plan`, in this order: `read_input`, `make_plan`, `write`, `print_summary` or `as_json`."""
 
-    def __init__(self, asked: PlanRequest, terminal: Terminal, console: Console) -> None:
-        self._asked = asked
+    def __init__(self, request: PlanRequest, terminal: Terminal, console: Console) -> None:
+        self._request = request
         self._terminal = terminal
         self._console = console
-        self._learnt: PlanningInput | None = None
-        self._made: MadePlan | None = None
+        self._traffic: PlanningInput | None = None
+        self._made: EvaluatedPlan | None = None
 
-    def learn(self) -> None:
-        """Read the traffic. Raises what `deploy.planning.traffic_input.learn` does."""
-        learnt = self._learnt = learn(self._asked, self._terminal)
-        said = f"{learnt.events:,} events of {render.amount(learnt.clients, 'client')}, {learnt.start} to {learnt.end}"
-        self._terminal.say(f"{said} ({learnt.source})")
-        if learnt.twins:
-            self._terminal.warn(duplicate_recorders_warning(learnt.twins))
+    def read_input(self) -> None:
+        """Read the traffic. Raises what `deploy.planning.traffic_input.read_input` does."""
+        traffic = self._traffic = read_input(self._request, self._terminal)
+        summary = (
+            f"{traffic.events:,} events of {render.amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
+        )
+        self._terminal.say(f"{summary} ({traffic.source})")
+        if traffic.twins:
+            self._terminal.warn(duplicate_recorders_warning(traffic.twins))
 
-    def make(self, system: System, now: Snapshot) -> MadePlan:
-        """Make the plan. Raises what `make` does."""
-        learnt = self._known()
+    def make_plan(self, system: System, now: Snapshot) -> EvaluatedPlan:
+        """Make the plan. Raises what the function `make_plan` does."""
+        traffic = self._input()
         with self._console.status("planning") if self._terminal.is_shown else nullcontext():
-            made = self._made = make(learnt, self._asked, system, now)
+            made = self._made = make_plan(traffic, self._request, system, now)
         amounts = (
-            render.amount(len(learnt.instance.endpoints), "endpoint"),
-            render.amount(learnt.sets, "subscription set"),
+            render.amount(len(traffic.instance.endpoints), "endpoint"),
+            render.amount(traffic.sets, "subscription set"),
             render.amount(made.plan.report["there"], "server"),
         )
         planned = ", ".join(map(str, made.plan.servers))
@@ -260,13 +264,13 @@ class Planning:
         except OSError as error:
             raise PlanFileUnwritable(file, error.strerror or str(error)) from error
 
-    def say(self, file: Path | None, *, submitted: bool) -> None:
-        """Say what would move and what that gains, and what can be done next."""
+    def print_summary(self, file: Path | None, *, submitted: bool) -> None:
+        """Print the moves of the plan, its gains, and the next command."""
         made = self._result()
-        for each in render.gains(made.plan.report):
+        for each in render.forecast(made.plan.report):
             self._console.print(each)
-        said = "It pays" if made.pays else "It does not pay"
-        self._terminal.say(f"{said}: {made.why}\n")
+        summary = "It pays" if made.pays else "It does not pay"
+        self._terminal.say(f"{summary}: {made.why}\n")
         if file is None:
             self._terminal.say(
                 "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
@@ -278,7 +282,7 @@ class Planning:
 
     def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
         """Return the same for programs."""
-        made, learnt = self._result(), self._known()
+        made, traffic = self._result(), self._input()
         return {
             "plan": None if file is None else made.plan.id,
             "pays": made.pays,
@@ -286,20 +290,20 @@ class Planning:
             "submitted": submitted,
             "file": None if file is None else str(file),
             "window": made.plan.window,
-            "events": learnt.events,
-            "clients": learnt.clients,
-            "twins": learnt.twins,
+            "events": traffic.events,
+            "clients": traffic.clients,
+            "twins": traffic.twins,
             "servers": list(made.plan.servers),
             "partitions": made.plan.partitions,
             "report": made.plan.report,
         }
 
-    def _known(self) -> PlanningInput:
-        if self._learnt is None:
-            raise AssertionError("first it learns")
-        return self._learnt
+    def _input(self) -> PlanningInput:
+        if self._traffic is None:
+            raise AssertionError("read_input comes first")
+        return self._traffic
 
-    def _result(self) -> MadePlan:
+    def _result(self) -> EvaluatedPlan:
         if self._made is None:
-            raise AssertionError("first it is made")
+            raise AssertionError("make_plan comes first")
         return self._made

@@ -13,21 +13,21 @@ from deploy.topology import Mode, ProxyMode
 
 
 @contextmanager
-def telling(console: Console) -> Iterator[Callable[[str, str], None]]:
-    """Give a function that shows a text; where there is no terminal, only when its key is another one than before."""
+def progress_line(console: Console) -> Iterator[Callable[[str, str], None]]:
+    """Yield a function that shows a text; without a terminal, only when its key has changed."""
     last = ""
     if console.is_terminal:
         with console.status("") as line:
             yield lambda _key, text: line.update(Text(text))
         return
 
-    def tell(key: str, text: str) -> None:
+    def show(key: str, text: str) -> None:
         nonlocal last
         if key != last:
             console.print(text, soft_wrap=True)
         last = key
 
-    yield tell
+    yield show
 
 
 COLUMNS: Final = {
@@ -37,7 +37,7 @@ COLUMNS: Final = {
     "round_robin": "round robin",
     "lpt": "LPT",
 }
-"""Placements of a report; the last three know nothing of what clients subscribe to."""
+"""Placements of a report; the last three ignore subscriptions."""
 _ROWS: Final = (
     ("fan-out, mean", "fan_out", ".2f"),
     ("fan-out, p99", "fan_out_p99", ".0f"),
@@ -47,19 +47,19 @@ _ROWS: Final = (
 )
 
 
-def gains(report: Mapping[str, Any]) -> Iterator[RenderableType]:
+def forecast(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Render what a plan would move, and what that gains: the report that is in it."""
     if "servers" not in report:
         yield Text("It says nothing of what it gains.")
         return
     for count, figures in report["servers"].items():
-        yield table(int(count), figures)
-        yield Text(_above(figures))
+        yield placement_table(int(count), figures)
+        yield Text(_gaps(figures))
         yield Text("")
     yield from map(Text, sentences(report))
 
 
-def table(servers: int, figures: Mapping[str, Any]) -> Table:
+def placement_table(servers: int, figures: Mapping[str, Any]) -> Table:
     """Render the figures of each placement for a number of servers."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     made.add_column(amount(servers, "server"), no_wrap=True)
@@ -86,11 +86,11 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
             f"{amount(hot['endpoints'], 'hot endpoint')}, which every server has: {', '.join(hot['names'])}{more}; "
             f"that adds {percent(hot['added_load'])} of load"
         )
-    yield from _saved(report["saves_us_per_s"], report["costs"])
-    yield _of_mode(report)
+    yield from _savings(report["saves_us_per_s"], report["costs"])
+    yield _effect_in_mode(report)
 
 
-def _saved(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
+def _savings(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
     what = f"saves {saved / 1000:,.3f} ms" if saved >= 0 else f"costs {-saved / 1000:,.3f} ms more"
     yield f"It {what} of CPU a second; frames, which no placement changes, are not counted"
     yield (
@@ -99,7 +99,7 @@ def _saved(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _of_mode(report: Mapping[str, Any]) -> str:
+def _effect_in_mode(report: Mapping[str, Any]) -> str:
     """Return what changes in the mode that runs."""
     stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"
     match report.get("mode"), report.get("proxy"):
@@ -124,7 +124,7 @@ def _connections(report: Mapping[str, Any]) -> str:
     return "; ".join(changes)
 
 
-def _above(figures: Mapping[str, Any]) -> str:
+def _gaps(figures: Mapping[str, Any]) -> str:
     gaps = figures["gaps"]
     best = f"; {percent(gaps['mt_kahypar'])} above Mt-KaHyPar" if "mt_kahypar" in gaps else ""
     return (
@@ -142,12 +142,12 @@ def plans_table(plans: Iterable[PlanStatus]) -> Table:
     for plan in plans:
         counts = (plan.endpoints, plan.partitions, plan.epoch_of_plan)
         shown = ("-" if count is None else str(count) for count in counts)
-        made.add_row(plan.id, state(plan), *shown, plan.created or "-")
+        made.add_row(plan.id, format_state(plan), *shown, plan.created or "-")
     return made
 
 
-def state(plan: PlanStatus) -> str:
-    """Return the state of a plan, as people say it."""
+def format_state(plan: PlanStatus) -> str:
+    """Return the state of a plan for people."""
     return "outdated" if plan.is_outdated else plan.state.replace("_", " ")
 
 

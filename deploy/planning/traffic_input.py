@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from metadata.placement.instance import Instance
 
 HOUR_MS: Final = 3_600_000
-_NEEDED: Final = ("numpy", "scipy")
+_REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 
 
 @dataclass(eq=False)
 class NoPlanner(ConfigurationError):
-    """What computes plans is not installed."""
+    """Packages that plans are computed with are not installed."""
 
     template = "plans need {missing}, which is not installed: `make spark` installs what they need"
 
@@ -48,21 +48,21 @@ class PlanningInput:
     clients: int
     sets: int
     source: str
-    """What it was read from, for people."""
+    """The origin of the data, for people."""
     for_spark: Path | None = None
     """Folder of the statistics to plan from on Spark; None: they are in `instance`."""
     twins: int = 0
     """Names that two processes had at once."""
 
 
-def need_planner() -> None:
+def require_planner() -> None:
     """Raise `NoPlanner` unless plans can be made here."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NoPlanner(" and ".join(missing))
 
 
-def learn(asked: PlanRequest, terminal: Terminal) -> PlanningInput:
+def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     """Read traffic: the folder that was named, or what there is in a state directory's `traffic`.
 
     The latest statistics when no window is named; those of a window by Spark; else the files that no pipeline has read.
@@ -74,19 +74,19 @@ def learn(asked: PlanRequest, terminal: Terminal) -> PlanningInput:
         ConfigurationError: something is not installed, or there is too much without Spark.
         DiemError: Spark could not do it.
     """
-    folder = asked.traffic.absolute()
+    folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
-        return _of_statistics(folder, asked.spark)
+        return _from_statistics(folder, request.spark)
     warehouse = Warehouse(folder / "warehouse")
-    if asked.window is None and (found := all_statistics(warehouse)):
-        return _of_statistics(found[-1], asked.spark)
-    window = asked.window or HOUR_MS
-    if asked.spark or (asked.spark is None and warehouse.sources()):
-        return _of_statistics(_computed(warehouse, window, terminal), asked.spark)
-    return _of_files(folder / "in" if (folder / "in").is_dir() else folder, window)
+    if request.window is None and (found := all_statistics(warehouse)):
+        return _from_statistics(found[-1], request.spark)
+    window = request.window or HOUR_MS
+    if request.spark or (request.spark is None and warehouse.sources()):
+        return _from_statistics(_run_pipeline(warehouse, window, terminal), request.spark)
+    return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
 
 
-def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) -> Path:
+def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal) -> Path:
     from deploy.spark import pipeline  # noqa: PLC0415  # it takes long to import
 
     wanted = pipeline.WindowOptions(window, None)
@@ -96,7 +96,7 @@ def _computed(warehouse: Warehouse, window: Window | int, terminal: Terminal) ->
     return found
 
 
-def _of_statistics(folder: Path, spark: bool | None) -> PlanningInput:
+def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
     from metadata.jobs.planning import is_large  # noqa: PLC0415  # it needs numpy
@@ -124,7 +124,7 @@ def _of_statistics(folder: Path, spark: bool | None) -> PlanningInput:
     )
 
 
-def _of_files(folder: Path, window: Window | int) -> PlanningInput:
+def _from_files(folder: Path, window: Window | int) -> PlanningInput:
     from metadata.placement.instance import from_statistics  # noqa: PLC0415  # it needs numpy
 
     found, files = read_recorded(folder, window)
@@ -140,9 +140,9 @@ def _of_files(folder: Path, window: Window | int) -> PlanningInput:
     )
 
 
-MOST_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """Of files that are read without Spark: some minutes, and some GB of memory."""
-NEEDED_MS: Final = HISTORY_MS + DAY_MS
+RELEVANT_MS: Final = HISTORY_MS + DAY_MS
 """Files that were complete longer before a window have nothing for it: its sessions begin 7 days before it at most, and
 an event is in a file within a day."""
 
@@ -196,8 +196,8 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
         TrafficTooLarge: there is too much for this way.
     """
     try:
-        files = _needed(folder, window)
-        if (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
+        files = _relevant_files(folder, window)
+        if (size := sum(file.stat().st_size for file in files)) > MAX_BYTES:
             raise TrafficTooLarge(folder, size)
         arrivals = list(_arrivals(_lines(files)))
     except OSError as error:
@@ -208,7 +208,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
             "there is no traffic yet (`diem pipeline run` reads what is in Kafka; files are complete after a minute)",
         )
     if isinstance(window, int):
-        end = min(max(arrival.event.time for arrival in arrivals) + 1, _now())
+        end = min(max(arrival.event.time for arrival in arrivals) + 1, _now_ms())
         window = Window(end - window, end)
     found = reference.statistics(arrivals, window)
     if not found.sets:
@@ -219,33 +219,33 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
 
 
 def remove_old(folder: Path, age_ms: int) -> int:
-    """Remove files that have been complete for longer, and return how many; who has no rights, removes none.
+    """Remove files that have been complete for longer, and return their number; files that cannot be removed stay.
 
-    Only for whoever has read them, and where no pipeline does: that one removes what it has read by itself.
+    Call it after reading them, and only where no pipeline runs: a pipeline removes what it has read.
     """
-    before, removed = _now() - age_ms, 0
+    before, removed = _now_ms() - age_ms, 0
     for file in complete_files(folder):
         with suppress(OSError):
-            if _completed(file) < before:
+            if _completed_ms(file) < before:
                 file.unlink()
                 removed += 1
     return removed
 
 
-def _needed(folder: Path, window: Window | int) -> list[Path]:
-    completed = {file: _completed(file) for file in complete_files(folder)}
+def _relevant_files(folder: Path, window: Window | int) -> list[Path]:
+    completed = {file: _completed_ms(file) for file in complete_files(folder)}
     if not completed:
         return []
     # The last window ends with the last event, and that was recorded before its file was complete.
     start = window.start if isinstance(window, Window) else max(completed.values()) - window
-    return [file for file, at in completed.items() if at >= start - NEEDED_MS]
+    return [file for file, at in completed.items() if at >= start - RELEVANT_MS]
 
 
-def _completed(file: Path) -> int:
+def _completed_ms(file: Path) -> int:
     return file.stat().st_mtime_ns // 1_000_000
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -256,7 +256,7 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
 
 def _arrivals(lines: Iterable[bytes]) -> Iterator[reference.Arrival]:
     """Return the events among lines, the others left out: the pipeline's table `quarantine` says why."""
-    now = _now()
+    now = _now_ms()
     for line in lines:
         try:
             event = parsing.parse_event(line, now)

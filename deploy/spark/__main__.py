@@ -7,7 +7,7 @@ from deploy.spark.jars import JARS
 
 
 def main() -> None:
-    """Say what is done, and in one line what could not be."""
+    """Download the jars; report progress, and a failure in one line."""
     try:
         JARS.prepare(_say_progress)
     except JarsUnavailable as error:

@@ -43,7 +43,7 @@ class TablesUnavailable(DiemError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read."""
+    """Options of the source."""
 
     source: FileSource | KafkaSource
     remove: bool
@@ -53,7 +53,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """What to compute: a window, or the last one of a length."""
+    """The window to compute, or the last one of a length."""
 
     window: Window | int
     name: str | None

@@ -57,7 +57,7 @@ class FeedHub:
             if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
                 answer.rejected[name] = messages.over_limit(self._limit)
                 continue
-            if self._ownership is not None and self._ownership.role(endpoint) is not Role.SERVES:
+            if self._ownership is not None and self._ownership.role(endpoint) is not Role.SERVING:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = messages.not_owner(owner)
                 continue

@@ -55,13 +55,13 @@ class Ownership:
     def role(self, endpoint: bytes) -> Role:
         """What this server is to ``endpoint``."""
         if self.map is None:
-            return Role.FOREIGN
+            return Role.NOT_OWNED
         places = self._places.get(endpoint)
         if places is None:
             if len(self._places) >= MAX_KNOWN:
                 self._places.clear()
             places = self._places[endpoint] = self.map.written_to(endpoint)
-        return self.map.standing(places, self.owned)
+        return self.map.role(places, self.owned)
 
     def name_of(self, endpoint: bytes) -> str | None:
         """A name of the feed that brings the updates of ``endpoint``; None if none does."""
@@ -102,18 +102,18 @@ class Reconciler:
         lost: dict[ClientTrace, list[bytes]] = {}
         for endpoint in self._registry:
             role = ownership.role(endpoint)
-            if role is Role.SERVES or (role is Role.DELIVERS and endpoint in announced):
+            if role is Role.SERVING or (role is Role.DRAINING and endpoint in announced):
                 continue
             owner = ownership.owner(endpoint)
             for session in tuple(self._registry.subscribers(endpoint)):
                 leaving.setdefault((session, owner), []).append(endpoint)
-                if role is Role.FOREIGN:
+                if role is Role.NOT_OWNED:
                     if endpoint in announced:
                         stayed.add(session)
                     self._unsubscribe(session, endpoint, lost)
-            if role is Role.DELIVERS:
+            if role is Role.DRAINING:
                 announced.add(endpoint)
-        self._announced = {e for e in announced if ownership.role(e) is Role.DELIVERS}
+        self._announced = {e for e in announced if ownership.role(e) is Role.DRAINING}
         for visit, endpoints in lost.items():
             visit.unsubscribed(endpoints)
         self._send_moved(leaving)

@@ -22,13 +22,13 @@ from aiokafka.protocol.metadata import MetadataRequest
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 
-DIAGNOSED_WITHIN_S: Final = 3.0
+DIAGNOSE_TIMEOUT_S: Final = 3.0
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another host name or address (X509_V_ERR_HOSTNAME_MISMATCH and so on)."""
 
 
-async def why(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> str:
-    """What is wrong with each address, in one line, found by one more attempt; empty if they let us in now."""
+async def diagnose(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> str:
+    """Return the fault of each address in one line, found by one more attempt; empty if all accept us now."""
     # In order: aiokafka shuffles its addresses, and the same fault is to be the same line.
     found = await asyncio.gather(*(_attempt(client, host, port) for host, port in sorted(addresses)))
     return "; ".join(dict.fromkeys(filter(None, found)))
@@ -37,7 +37,7 @@ async def why(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> s
 async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
     # The client has no public names for what it was made with.
     try:
-        async with asyncio.timeout(DIAGNOSED_WITHIN_S):
+        async with asyncio.timeout(DIAGNOSE_TIMEOUT_S):
             connection = await create_conn(
                 host,
                 port,
@@ -53,11 +53,11 @@ async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
             finally:
                 connection.close()
     except (KafkaError, OSError, TimeoutError) as error:
-        return said(error, f"{host}:{port}", client._sasl_plain_username, client._sasl_mechanism)  # noqa: SLF001
+        return describe_error(error, f"{host}:{port}", client._sasl_plain_username, client._sasl_mechanism)  # noqa: SLF001
     return None
 
 
-def said(error: Exception, address: str, user: str | None, mechanism: str) -> str:
+def describe_error(error: Exception, address: str, user: str | None, mechanism: str) -> str:
     """An error of connecting to ``address`` in words that say what to change."""
     match error:
         case ssl.SSLCertVerificationError():
@@ -74,29 +74,29 @@ def said(error: Exception, address: str, user: str | None, mechanism: str) -> st
     return str(error) or f"{address}: {type(error).__name__}"
 
 
-END_WITHIN_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
 
 
-async def end(*endings: Callable[[], Awaitable[Any]]) -> None:
+async def close_all(*endings: Callable[[], Awaitable[Any]]) -> None:
     """Call each, one after the other, and leave it after a second; what goes wrong in it is nobody's concern."""
     for ending in endings:
         # In a task of its own: these end with the CancelledError of what they have themselves cancelled.
         task = asyncio.ensure_future(ending())
-        await asyncio.wait([task], timeout=END_WITHIN_S)
+        await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if not task.done():
             task.cancel()
         elif not task.cancelled():
             task.exception()  # whatever it is, the client is given up
 
 
-async def end_producer(producer: AIOKafkaProducer) -> None:
+async def abort_producer(producer: AIOKafkaProducer) -> None:
     """End a producer at once. What is under way is sent again by whoever comes next: to wait would hold that up.
 
     Its own ``stop()`` waits for every request, which a broker that hangs does not answer for 40 s; and until then it
     would repeat them, beside its successor.
     """
     producer._closed = True  # noqa: SLF001  # there is no public way to end it without waiting
-    await end(producer._sender.close, producer.client.close)  # noqa: SLF001
+    await close_all(producer._sender.close, producer.client.close)  # noqa: SLF001
     # A writer that another one has shut out keeps that in a future that nobody asks: it would be in the log, later.
     transactions = producer._txn_manager  # noqa: SLF001
     waiter = transactions and transactions.wait_for_transaction_end()
@@ -104,14 +104,14 @@ async def end_producer(producer: AIOKafkaProducer) -> None:
         waiter.exception()
 
 
-CONNECTED_WITHIN_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_MS: Final = 3000
-ENDED_WITHIN_S: Final = 0.3
-"""What other attempts are given to end by themselves once one has succeeded, or nobody waits any more."""
+GRACE_S: Final = 0.3
+"""For other attempts to end by themselves, once one has succeeded or the time is over."""
 
 
 @asynccontextmanager
-async def connected(options: KafkaOptions, within: float = CONNECTED_WITHIN_S) -> AsyncIterator[AIOKafkaClient]:
+async def connected_client(options: KafkaOptions, within: float = CONNECT_TIMEOUT_S) -> AsyncIterator[AIOKafkaClient]:
     """A client that has reached the cluster; it is closed at the end.
 
     All brokers that are named are tried at once: one that hangs takes a connection, and answers nothing.
@@ -127,7 +127,7 @@ async def connected(options: KafkaOptions, within: float = CONNECTED_WITHIN_S) -
         client = await _first(clients, within)
         if client is None:
             named = [(host, port) for each in clients for host, port, _family in each.hosts]
-            if reason := await why(clients[0], named):
+            if reason := await diagnose(clients[0], named):
                 raise KafkaUnavailable(options.bootstrap_servers, reason)
             # They let us in meanwhile.
             client = await _first(clients, within)
@@ -151,7 +151,7 @@ async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaCl
         return None
     finally:
         if waiting:
-            await asyncio.wait(waiting, timeout=ENDED_WITHIN_S)
+            await asyncio.wait(waiting, timeout=GRACE_S)
         for attempt in (attempt for attempt in waiting if not attempt.done()):
             # Not cancelled: an attempt that is cut short leaves its connection open. It ends by itself within 6 s.
             ending = asyncio.create_task(_end(attempt, attempts[attempt]))
@@ -177,12 +177,12 @@ _endings: Final[set["asyncio.Task[None]"]] = set()
 
 
 ADMIN_REQUEST_TIMEOUT_MS: Final = 10_000
-ADMIN_WITHIN_S: Final = 20.0
+ADMIN_TIMEOUT_S: Final = 20.0
 
 
 @asynccontextmanager
-async def administering(
-    options: KafkaOptions, within: float | None = ADMIN_WITHIN_S
+async def admin_client(
+    options: KafkaOptions, within: float | None = ADMIN_TIMEOUT_S
 ) -> AsyncIterator[AIOKafkaAdminClient]:
     """A connected admin client; the block has ``within`` seconds, or with None as long as it takes.
 
@@ -207,7 +207,7 @@ async def administering(
 Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
-def quieten() -> None:
+def silence_library_log() -> None:
     """Keep the lines of aiokafka, and its exceptions that nobody retrieves, out of the log of the running loop.
 
     It writes a line for each of its attempts, ten in a second; what is wrong is in the exceptions that its callers get.
@@ -218,11 +218,11 @@ def quieten() -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
-    if not isinstance(before, _LeftBehind):
-        loop.set_exception_handler(_LeftBehind(before))
+    if not isinstance(before, _AbandonedTaskHandler):
+        loop.set_exception_handler(_AbandonedTaskHandler(before))
 
 
-class _LeftBehind:
+class _AbandonedTaskHandler:
     """An exception handler of a loop (:meth:`asyncio.loop.set_exception_handler`)."""
 
     def __init__(self, before: Handler | None) -> None:
@@ -232,8 +232,8 @@ class _LeftBehind:
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, KafkaError) and "future" in context:
-            said = f"{type(error).__name__} {error}".strip()
-            self._log.warning("a request to Kafka that was given up has failed", error=said)
+            text = f"{type(error).__name__} {error}".strip()
+            self._log.warning("a request to Kafka that was given up has failed", error=text)
         elif self._before is None:
             loop.default_exception_handler(context)
         else:

@@ -85,7 +85,7 @@ PARTITIONS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """How to reach a cluster, as plain values. ``partitions`` and ``replication`` are None where the topic decides."""
+    """Options of a cluster, as plain values. ``partitions`` and ``replication`` are None where the topic decides."""
 
     bootstrap_servers: str
     security_protocol: str = "PLAINTEXT"
@@ -105,7 +105,7 @@ class KafkaOptions:
         return Names(self.topic_prefix)
 
     def client_arguments(self) -> dict[str, Any]:
-        """What every client class of aiokafka takes to connect.
+        """Return the arguments with which every client class of aiokafka connects.
 
         Raises:
             ConfigurationError: a file of the TLS set-up cannot be used.

@@ -12,7 +12,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from diem.errors import DiemError
-from diem.kafka.client import connected, end
+from diem.kafka.client import close_all, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
@@ -65,9 +65,9 @@ class MapReader:
         self.source: str | None = None
         """The topic's id; None while it is not there."""
         self.caught_up = False
-        """Whether everything was taken that was there when reading began."""
+        """Return whether everything was taken that was there when reading began."""
         self.why_not: str | None = "Kafka has not been asked yet"
-        """What is wrong with Kafka or the topic, None if nothing is."""
+        """The fault of Kafka or the topic; None if there is none."""
         self._options = options
         self._topic = options.names.partition_map
         self._builder = MapBuilder()
@@ -81,7 +81,7 @@ class MapReader:
         return self._builder.map
 
     def is_current(self) -> bool:
-        """Whether all was taken that had been committed :data:`STALE_AFTER_S` ago, by the word of the leader."""
+        """Return whether all was taken that had been committed :data:`STALE_AFTER_S` ago, by the word of the leader."""
         return asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
 
     async def run(self) -> None:
@@ -113,7 +113,7 @@ class MapReader:
     async def _follow(self, *, once: bool = False) -> None:
         """Take records over one connection until the topic is another one; with ``once`` until all were taken."""
         loop = asyncio.get_running_loop()
-        async with connected(self._options) as client:
+        async with connected_client(self._options) as client:
             while (alive := await self._look(client)) is None:
                 if once:
                     return
@@ -160,7 +160,7 @@ class MapReader:
         self.source, self.next, self.caught_up, self.records = source, 0, False, {}
         if source != before:
             # In the same topic, an older epoch stays an older one (I7).
-            self._builder.take(START_KEY, None)
+            self._builder.apply(START_KEY, None)
         self.on_changed()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
@@ -179,7 +179,7 @@ class MapReader:
             taken = True
             key = record.key or b""
             self.records[key] = MapRecord(record.offset, record.value)
-            self._builder.take(key, record.value)
+            self._builder.apply(key, record.value)
         # Beyond the last record: the marks that end transactions have offsets, too.
         self.next = next_
         if taken or (not self.caught_up and next_ >= end_):
@@ -214,4 +214,4 @@ async def _consuming(options: KafkaOptions) -> AsyncIterator[AIOKafkaConsumer]:
             await consumer.start()
         yield consumer
     finally:
-        await end(consumer.stop)
+        await close_all(consumer.stop)

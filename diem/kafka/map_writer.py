@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from diem.kafka.client import end, end_producer
+from diem.kafka.client import abort_producer, close_all
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import read_map
@@ -107,7 +107,7 @@ async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
         reason = f"the partition map was not written: {type(error).__name__} {error}".strip()
         raise KafkaUnavailable(options.bootstrap_servers, reason) from error
     finally:
-        await end_producer(producer)
+        await abort_producer(producer)
 
 
 @asynccontextmanager
@@ -121,6 +121,6 @@ async def _transaction(producer: AIOKafkaProducer) -> AsyncIterator[None]:
         yield
     except BaseException:
         # What is not undone now is by the next writer, or after its time.
-        await end(producer.abort_transaction)
+        await close_all(producer.abort_transaction)
         raise
     await producer.commit_transaction()

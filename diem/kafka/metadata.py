@@ -25,7 +25,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from diem.kafka.client import REQUEST_TIMEOUT_MS, why
+from diem.kafka.client import REQUEST_TIMEOUT_MS, diagnose
 from diem.kafka.errors import KafkaUnavailable
 
 METADATA: Final = 3
@@ -129,7 +129,7 @@ _NOT_ALLOWED: Final = 29
 
 
 class Partition(NamedTuple):
-    """Where one partition is; ``leader`` is -1 while it has none."""
+    """Replicas of one partition; ``leader`` is -1 while it has none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -145,7 +145,7 @@ class Topic(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """What a broker says of its cluster."""
+    """Description of a cluster by one broker."""
 
     id: str
     controller: int
@@ -153,7 +153,7 @@ class Cluster(NamedTuple):
     topics: Mapping[str, Topic]
 
     def source(self, *topics: str) -> str | None:
-        """What positions in ``topics`` belong to: the cluster and these very topics; None when one is not there."""
+        """Return the identity of the cluster and ``topics`` that positions belong to; None when a topic is missing."""
         found = [self.topics[name].id for name in topics if name in self.topics]
         return "/".join((self.id, *found)) if len(found) == len(topics) else None
 
@@ -203,7 +203,7 @@ def _servers(client: AIOKafkaClient) -> str:
 
 async def _why(client: AIOKafkaClient, node: int) -> str:
     broker = client.cluster.broker_metadata(node)
-    return "" if broker is None else await why(client, [(broker.host, broker.port)])
+    return "" if broker is None else await diagnose(client, [(broker.host, broker.port)])
 
 
 def _partition(part: tuple[Any, ...]) -> Partition:

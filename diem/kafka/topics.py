@@ -14,7 +14,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from diem.kafka.client import REQUEST_TIMEOUT_MS, administering, connected
+from diem.kafka.client import REQUEST_TIMEOUT_MS, admin_client, connected_client
 from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import read_map
@@ -106,7 +106,7 @@ def min_insync(replication: int) -> int:
 
 
 def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with an existing topic: one line each, with what to do about it."""
+    """Return the faults of an existing topic: one line each, with the remedy."""
     count, replicas = len(topic.partitions), min(len(part.replicas) for part in topic.partitions.values())
     if topic.name != options.names.updates and count != spec.partitions:
         yield f"it has {count} partitions, it must have 1: delete it, and it is made again"
@@ -163,7 +163,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
         WrongTopic: a topic is there, and not as it must be.
     """
     names = options.names.topics
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         cluster = await describe(client, *names)
         if missing := [name for name in names if name not in cluster.topics]:
             if options.names.updates in missing and options.names.partition_map not in missing and partitions is None:
@@ -180,7 +180,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
 
 
 async def _has_grown(options: KafkaOptions, count: int) -> bool:
-    """Whether plans have given the updates topic more partitions than are configured, which the hash counts with."""
+    """Return whether plans have grown the updates topic beyond the configured number, which the hash counts with."""
     if options.partitions is None or count <= options.partitions:
         return False
     map_ = await read_map(options)
@@ -194,7 +194,7 @@ async def ensure_traffic(options: KafkaOptions) -> list[int]:
         KafkaUnavailable: the cluster does not answer, or does not let us.
     """
     name = options.names.traffic
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         cluster = await describe(client, name)
         if name not in cluster.topics:
             await create(options, traffic_spec(options, len(cluster.brokers)))
@@ -209,7 +209,7 @@ async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
         KafkaUnavailable: one could not be made.
     """
     new = [NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config)) for spec in wanted]
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         answer = await admin.create_topics(new)
     said = {topic: (code, rest[0] if rest else "") for topic, code, *rest in answer.topic_errors}
     for spec in wanted:

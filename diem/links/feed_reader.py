@@ -78,7 +78,7 @@ class FeedLink(ClientConnection):
             return
         try:
             match feed.decode(data):
-                case feed.Beat():
+                case feed.Heartbeat():
                     self._sink.beat()
                 case feed.CaughtUp(name):
                     self._sink.caught_up(name)

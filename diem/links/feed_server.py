@@ -93,7 +93,7 @@ class FeedServer:
         for connection, reader in self._readers.items():
             # A beat that overtakes nothing: behind a paused link it would only say that the link is paused.
             if reader.resumed and not connection.paused:
-                connection.send_text(feed.BEAT)
+                connection.send_text(feed.HEARTBEAT)
 
     def drop_readers(self, code: int = Close.RESTART, reason: str = "") -> None:
         """Close every link; the readers dial again."""
@@ -170,4 +170,4 @@ class FeedServer:
             connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
             if self._beats or asyncio.get_running_loop().time() - self._beaten < 2 * HEARTBEAT_EVERY_S:
                 # Without it a server that has just caught up would tell its first clients that it is not live.
-                connection.send_text(feed.BEAT)
+                connection.send_text(feed.HEARTBEAT)

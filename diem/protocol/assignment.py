@@ -14,7 +14,7 @@ UNKNOWN: Final = "unknown"
 
 
 class BadSnapshot(DiemError):
-    """What was received is not a snapshot."""
+    """The data is not a snapshot."""
 
 
 class Owner(NamedTuple):
@@ -42,7 +42,7 @@ class Snapshot(NamedTuple):
     clones: Mapping[int, Clone]
 
     def is_hot(self, endpoint: bytes) -> bool:
-        """Whether every server has this endpoint."""
+        """Return whether every server has this endpoint."""
         return self.map.home(endpoint) == HOT
 
     def owner(self, endpoint: bytes, clone: int) -> Owner | None:
@@ -59,7 +59,7 @@ def member_id(number: int) -> str:
 
 
 def client_id(owner: Owner) -> str:
-    """How a member of the group tells everybody its URLs: as the client id of its consumer."""
+    """Return the client id by which a member of the group publishes its URLs."""
     return "|".join(owner)
 
 

@@ -4,7 +4,7 @@ from enum import IntEnum, StrEnum
 
 
 class Close(IntEnum):
-    """Why a WebSocket connection was closed. 4000-4499: connect again; 4500-4999: do not."""
+    """Close codes of WebSocket connections. 4000-4499: connect again; 4500-4999: do not."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
@@ -42,7 +42,7 @@ _FINAL_STANDARD = {
 
 
 def reconnects(code: int) -> bool:
-    """Whether a client connects again after this close code.
+    """Return whether a client connects again after this close code.
 
     Not after a close that says that the client itself is at fault: the same client would do the same again.
     """

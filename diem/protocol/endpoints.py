@@ -41,7 +41,7 @@ def check(name: str) -> str:
 
 
 def is_valid(name: str) -> bool:
-    """Whether :func:`check` accepts ``name``."""
+    """Return whether :func:`check` accepts ``name``."""
     try:
         check(name)
     except BadName:

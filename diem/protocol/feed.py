@@ -23,7 +23,7 @@ MAP: Final = "partition-map"
 
 
 def is_map(name: str) -> bool:
-    """Whether the records under this name are those of the partition map."""
+    """Return whether the records under this name are those of the partition map."""
     return name.endswith(f"{MAP}/0")
 
 
@@ -93,7 +93,7 @@ class Owners:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """Feed to reader, every second while the source behind the feed is alive."""
 
 
@@ -102,12 +102,12 @@ class Batch(NamedTuple):
 
     name: str
     next: int
-    """Where a reader resumes that has applied this batch."""
+    """Position at which a reader resumes after this batch."""
     records: Iterator[Change]
 
 
-Control = Resume | Hello | CaughtUp | Resync | Owners | Beat
-BEAT: Final = b'{"type":"beat"}'
+Control = Resume | Hello | CaughtUp | Resync | Owners | Heartbeat
+HEARTBEAT: Final = b'{"type":"beat"}'
 
 
 def encode(message: Control) -> bytes:
@@ -123,8 +123,8 @@ def encode(message: Control) -> bytes:
             return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
         case Owners(owners):
             return orjson.dumps({"type": "owners", "owners": dict(owners)})
-        case Beat():
-            return BEAT
+        case Heartbeat():
+            return HEARTBEAT
 
 
 def decode(data: bytes) -> Control:
@@ -137,7 +137,7 @@ def decode(data: bytes) -> Control:
         message: dict[str, Any] = orjson.loads(data)
         match message["type"]:
             case "beat":
-                return Beat()
+                return Heartbeat()
             case "caught_up":
                 return CaughtUp(_text(message["name"]))
             case "resync":

@@ -127,7 +127,7 @@ def _is_count(value: object) -> bool:
 
 
 class Refusal(NamedTuple):
-    """Why a name was not registered; ``owner`` is the server that has it, where that is known (``not_owner``)."""
+    """Reason to reject a name; ``owner`` is the server that has it, where that is known (``not_owner``)."""
 
     code: ErrorCode
     message: str
@@ -139,12 +139,12 @@ BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
 
 
 def over_limit(limit: int) -> Refusal:
-    """Why a client that has ``limit`` subscriptions gets no more."""
+    """Return the refusal of a client that has ``limit`` subscriptions."""
     return Refusal(ErrorCode.LIMIT, f"more than {limit} subscriptions")
 
 
 def not_owner(owner: str | None) -> Refusal:
-    """Why a server does not register an endpoint that another one, at the URL ``owner``, has."""
+    """Return the refusal of an endpoint that another server, at the URL ``owner``, has."""
     return Refusal(ErrorCode.NOT_OWNER, "served elsewhere", owner)
 
 
@@ -176,8 +176,8 @@ def subscribed(
 
 
 def _refusal(refusal: Refusal) -> dict[str, str]:
-    said = {"code": refusal.code, "message": refusal.message}
-    return said if refusal.owner is None else {**said, "owner": refusal.owner}
+    reply = {"code": refusal.code, "message": refusal.message}
+    return reply if refusal.owner is None else {**reply, "owner": refusal.owner}
 
 
 def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
@@ -186,7 +186,7 @@ def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
 
 
 def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) -> bytes:
-    """Whether what this server says is current; ``endpoints`` only when a part of them is affected."""
+    """Encode ``status``: whether updates are current; ``endpoints`` only when a part of them is affected."""
     reply: dict[str, Any] = {"type": "status", "live": live, "since": since}
     if endpoints is not None:
         reply["endpoints"] = list(endpoints)
@@ -194,14 +194,14 @@ def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) ->
 
 
 def moved(endpoints: Iterable[str], owner: str | None) -> bytes:
-    """Tells a client that these endpoints are at another server: ``owner``, or whom the metadata service names."""
+    """Encode ``moved``: these endpoints are at the server ``owner``, or at the one that the metadata service names."""
     # The endpoints first: a session that is held back finds the endpoint of a frame by its first slash.
     reply: dict[str, Any] = {"type": "moved", "endpoints": list(endpoints)}
     return orjson.dumps(reply if owner is None else {**reply, "owner": owner})
 
 
 def resync(endpoints: Iterable[str]) -> bytes:
-    """Tells a client to fetch these endpoints again."""
+    """Encode ``resync``: the client fetches these endpoints again."""
     return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
 
 

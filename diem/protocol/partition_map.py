@@ -40,11 +40,11 @@ def partition_of(key: bytes, count: int) -> int:
 
 
 HOT: Final = -1
-"""In place of the number of a partition: the topic that every bridge reads."""
+"""Stands for the topic that every bridge reads, in place of a partition."""
 HEAD_KEY: Final = b"head"
 """Key of the record that is written last, and makes the entries before it effective."""
 START_KEY: Final = b"start"
-"""Key of a record that no topic has: on a link, a reader is told everything from here on."""
+"""Key of a record that no topic has: on a link, a reader is names everything from here on."""
 ACK_PREFIX: Final = b"ack/"
 """Begins the keys of acknowledgements: who has seen which epoch."""
 PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
@@ -55,7 +55,7 @@ MAX_UNKNOWN_BYTES: Final = 64 * 1024
 
 
 class Phase(StrEnum):
-    """Where a move of endpoints is."""
+    """Phase of a migration of endpoints."""
 
     STABLE = "stable"
     PREPARE = "prepare"
@@ -64,23 +64,23 @@ class Phase(StrEnum):
 
 
 class Role(Enum):
-    """What a server is to an endpoint."""
+    """Role of a server for an endpoint."""
 
-    SERVES = auto()
-    DELIVERS = auto()
-    """It goes on delivering to whom it has, and takes no new subscriber: the endpoint is moving away."""
-    FOREIGN = auto()
+    SERVING = auto()
+    DRAINING = auto()
+    """It delivers to its subscribers and accepts no new ones: the endpoint is moving away."""
+    NOT_OWNED = auto()
 
 
 class Entry(NamedTuple):
-    """Where an endpoint is: a partition or :data:`HOT`, and where it moves to, if it moves."""
+    """Placement of an endpoint: a partition or :data:`HOT`, and the target of a move."""
 
     home: int
     target: int | None = None
 
 
 class Head(NamedTuple):
-    """What holds for all endpoints.
+    """The part of the map that holds for all endpoints.
 
     ``partitions`` is the P of the hash: entries may name partitions beyond it, so that a topic can grow without moving
     any endpoint that no plan knows. ``epoch`` grows with every head that is written; ``plan`` names what moves, or has
@@ -101,29 +101,29 @@ class PartitionMap:
     entries: Mapping[bytes, Entry] = field(default_factory=dict)
 
     def entry(self, endpoint: bytes) -> Entry:
-        """Where ``endpoint`` is: its entry, else its hash."""
+        """Return the entry of ``endpoint``, else the partition of its hash."""
         return self.entries.get(endpoint) or Entry(partition_of(endpoint, self.head.partitions))
 
     def home(self, endpoint: bytes) -> int:
-        """Where clients are sent."""
+        """Return the partition whose owner serves clients."""
         home, target = self.entry(endpoint)
         return target if target is not None and self.head.phase in {Phase.MOVE, Phase.RETIRE} else home
 
     def written_to(self, endpoint: bytes) -> tuple[int, ...]:
-        """Where the publisher writes its updates."""
+        """Return the partitions that the publisher writes its updates to."""
         home, target = self.entry(endpoint)
         if target is None or target == home or self.head.phase is Phase.STABLE:
             return (home,)
         return (target,) if self.head.phase is Phase.RETIRE else (home, target)
 
-    def standing(self, written: tuple[int, ...], owned: Collection[int]) -> Role:
-        """What a server is to an endpoint that is :meth:`written_to` these places.
+    def role(self, written: tuple[int, ...], owned: Collection[int]) -> Role:
+        """Return the role of a server for an endpoint that is :meth:`written_to` these partitions.
 
         It is fed by the partitions ``owned`` (and by :data:`HOT`, if that is among them).
         """
         if self.head.phase is Phase.MOVE and len(written) > 1 and written[1] not in owned:
-            return Role.DELIVERS if written[0] in owned else Role.FOREIGN
-        return Role.SERVES if any(place in owned for place in written) else Role.FOREIGN
+            return Role.DRAINING if written[0] in owned else Role.NOT_OWNED
+        return Role.SERVING if any(place in owned for place in written) else Role.NOT_OWNED
 
 
 def encode_head(head: Head) -> bytes:
@@ -138,16 +138,16 @@ def encode_entry(entry: Entry) -> bytes:
 
 def encode_ack(epoch: int, unknown: Iterable[bytes] = ()) -> bytes:
     """The value of an acknowledgement of ``epoch``; ``unknown``: endpoints with entries that were never published."""
-    room, told = MAX_UNKNOWN_BYTES, list[str]()
+    room, names = MAX_UNKNOWN_BYTES, list[str]()
     for name in unknown:
         room -= len(name) + 3
         if room < 0:
             break
-        told.append(name.decode())
-    return orjson.dumps({"epoch": epoch, **({"unknown": told} if told else {})})
+        names.append(name.decode())
+    return orjson.dumps({"epoch": epoch, **({"unknown": names} if names else {})})
 
 
-def acknowledged(value: bytes | None) -> int:
+def parse_ack(value: bytes | None) -> int:
     """The epoch that an acknowledgement names; -1 if it is none."""
     match _object(value):
         case {"epoch": int(epoch)}:
@@ -155,7 +155,7 @@ def acknowledged(value: bytes | None) -> int:
     return -1
 
 
-def unknown_in(value: bytes | None) -> frozenset[bytes]:
+def parse_unknown(value: bytes | None) -> frozenset[bytes]:
     """The endpoints that an acknowledgement says nobody has published; none if it is none."""
     match _object(value):
         case {"epoch": int(), "unknown": [*names]}:
@@ -164,7 +164,7 @@ def unknown_in(value: bytes | None) -> frozenset[bytes]:
 
 
 class MapBuilder:
-    """Makes the map from the records of its topic, in their order.
+    """Builds the map from the records of its topic, in their order.
 
     Entries wait for the head that is written after them. A head of an older epoch changes nothing (I7); records that
     cannot be read are passed over and counted. Bounded by the endpoints that have entries.
@@ -172,34 +172,34 @@ class MapBuilder:
 
     def __init__(self) -> None:
         self.map: PartitionMap | None = None
-        self.bad = 0
+        self.invalid = 0
         """Records that are not of the map."""
         self._entries: dict[bytes, Entry] = {}
         self._fresh = True
 
-    def take(self, key: bytes, value: bytes | None) -> bool:
-        """One record; an empty value removes an entry. True when this made the map another one than before."""
+    def apply(self, key: bytes, value: bytes | None) -> bool:
+        """Apply one record; an empty value removes an entry. Return whether the map has changed."""
         if key == START_KEY:
             self._entries, self._fresh = {}, True
         elif key == HEAD_KEY:
-            return self._take_head(_head(value))
+            return self._apply_head(_head(value))
         elif not key.startswith(ACK_PREFIX):
-            self._take_entry(key, value)
+            self._apply_entry(key, value)
         return False
 
-    def _take_entry(self, key: bytes, value: bytes | None) -> None:
+    def _apply_entry(self, key: bytes, value: bytes | None) -> None:
         if not value:
             self._entries.pop(key, None)
             return
         entry = _entry(value) if endpoints.is_valid(key.decode("ascii", "replace")) else None
         if entry is None:
-            self.bad += 1
+            self.invalid += 1
         else:
             self._entries[key] = entry
 
-    def _take_head(self, head: Head | None) -> bool:
+    def _apply_head(self, head: Head | None) -> bool:
         if head is None:
-            self.bad += 1
+            self.invalid += 1
             return False
         if self.map is not None and head.epoch < self.map.head.epoch and not self._fresh:
             return False

@@ -39,7 +39,7 @@ class BadEvent(DiemError):
 
 
 class Type(StrEnum):
-    """What an event says; for clients, the first four in this order."""
+    """Type of an event; for clients, the first four in this order."""
 
     CONNECT = "connect"
     SUBSCRIBE = "subscribe"
@@ -54,8 +54,8 @@ class Type(StrEnum):
 class Counted(NamedTuple):
     """One endpoint's updates at one process, in the interval of the event."""
 
-    taken: int
-    """Fresh updates that the process took."""
+    received: int
+    """Fresh updates that the process received."""
     delivered: int
     """Frames that it handed to sessions for them; none is waste."""
 
@@ -97,8 +97,8 @@ class TrafficEvent(NamedTuple):
     requests: tuple[Accessed, ...] = ()
 
     @property
-    def boot(self) -> str:
-        """Which life of the process it is of: a new one ends all connections of those before."""
+    def incarnation(self) -> str:
+        """Incarnation of the process: a new one ends all connections of earlier ones."""
         return self.id[:12]
 
 
@@ -166,7 +166,7 @@ def with_client(url: str, client: str) -> str:
 
 
 def is_edge(name: str) -> bool:
-    """Whether a process may be called so in events."""
+    """Return whether a process may be called so in events."""
     return _EDGE.fullmatch(name) is not None
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 def next_version(previous: int, now_ms: int) -> int:
-    """The version of a change accepted at ``now_ms`` (Unix milliseconds) after version ``previous`` (0 = none).
+    """Return the version of a change accepted at ``now_ms`` (Unix milliseconds) after version ``previous`` (0 = none).
 
     Greater than ``previous`` even when the clock stepped back, and greater than every version of a store that was
     wiped, because it contains the time.
@@ -14,7 +14,7 @@ def next_version(previous: int, now_ms: int) -> int:
 
 
 def iso(ms: int) -> str:
-    """Unix milliseconds as UTC in RFC 3339 with milliseconds: ``2026-01-01T00:00:00.456Z``."""
+    """Format Unix milliseconds as UTC in RFC 3339 with milliseconds: ``2026-01-01T00:00:00.456Z``."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
 
 
@@ -28,9 +28,9 @@ _MIDDLE: Final = b'","version":'
 _VERSION_DIGITS: Final = 13
 MAX_BYTES: Final = 512
 """A longer value is not an update: the name has at most 256 bytes, all the rest about 100."""
-MARK_KEY: Final = b"diem"
-"""Key of a mark, which no endpoint can have: its publisher had nothing left to write to this partition."""
-MARK: Final = b'{"type":"mark"}'
+WATERMARK_KEY: Final = b"diem"
+"""Key of a watermark, which no endpoint can have: the publisher had nothing left to write to this partition."""
+WATERMARK: Final = b'{"type":"mark"}'
 
 
 class Change(NamedTuple):
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False) -> bytes:
-    """The payload of the client's ``update`` frame (docs/protocol.md section 1).
+    """Encode the payload of the client's ``update`` frame (docs/protocol.md section 1).
 
     Args:
         endpoint: a checked name; it needs no JSON escapes by the rule for names.
@@ -60,7 +60,7 @@ def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False) -> 
 
 
 def version_of(endpoint: bytes, value: bytes) -> int | None:
-    """The version of an update ``value``, sliced from its fixed place; None if it is no valid update of ``endpoint``.
+    """Return the version in an update ``value``, sliced from its place; None if it is no valid update of ``endpoint``.
 
     The rest of the value is trusted: docs/protocol.md section 3 says what makes a record valid.
     """

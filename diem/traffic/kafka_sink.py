@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.client import end_producer, quieten
+from diem.kafka.client import abort_producer, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
@@ -22,7 +22,7 @@ PRODUCER: Final[dict[str, Any]] = {
     "request_timeout_ms": 5000,
     "metadata_max_age_ms": 10_000,
 }
-WITHIN_S: Final = 10.0
+WRITE_TIMEOUT_S: Final = 10.0
 """For a batch, or for the producer's start; then it is made anew."""
 
 
@@ -44,7 +44,7 @@ class KafkaSink:
         if not events:
             return
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
                 producer = self._producer or await self._open()
                 await self._send(producer, events)
         except (KafkaError, DiemError, OSError, TimeoutError) as error:
@@ -59,10 +59,10 @@ class KafkaSink:
         """End the producer; what is under way is not waited for."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await end_producer(producer)
+            await abort_producer(producer)
 
     async def _open(self) -> AIOKafkaProducer:
-        quieten()
+        silence_library_log()
         self._partitions = await ensure_traffic(self._options)
         client_id = f"{self._options.topic_prefix}traffic-{self._edge}"
         producer = AIOKafkaProducer(client_id=client_id, **PRODUCER, **self._options.client_arguments())

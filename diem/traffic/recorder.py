@@ -16,24 +16,24 @@ from diem.protocol.traffic import MAX_ACCESSED, MAX_COUNTED, MAX_NAMES, Accessed
 MAX_QUEUED: Final = 100_000
 """Events that wait."""
 MAX_BYTES: Final = 16 << 20
-"""What events that wait may take of memory, roughly."""
+"""Approximate limit on the memory of queued events."""
 EVENT_BYTES: Final = 250
 NAME_BYTES: Final = 50
 COUNTED_BYTES: Final = 120
 """Of an event with the client that it is of; of a name besides its letters; of an endpoint that was counted."""
 FULL: Final = "queue"
-"""Why an event is lost while nothing else is wrong: they come faster than they are written."""
+"""Drop reason while the sink works: events come faster than they are written."""
 
 
 class _Item(NamedTuple):
     type: Type
     time: int
-    visit: "RecordedConnection | None"
+    source: "RecordedConnection | None"
     endpoints: tuple[bytes, ...]
     unknown: tuple[bytes, ...]
     sharers: int
     since: int
-    tally: UpdateCounter | None
+    counter: UpdateCounter | None
     events: int
     size: int
 
@@ -48,20 +48,20 @@ class RecordedConnection:
         self.client = client
         self.connection = connection
         self.address = address_key(address)
-        """What counts as one address; of no use outside of this process, and never given out."""
+        """Key of the address; only valid within this process, and never written."""
         self.shares = bool(address) and not is_loopback(address)
-        """Whether clients of its address count for one together; those of this machine, tests and tools, do not."""
+        """True when clients of its address share one weight; those of this machine, tests and tools, do not."""
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
-        """It was registered for these, and was not before; of ``unknown`` ones there is no version here."""
+        """Record new subscriptions; this server has no version of the ``unknown`` ones."""
         self._recorder.put(Type.SUBSCRIBE, self, endpoints, unknown)
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
-        """It was registered for these, and is not any more."""
+        """Record removed subscriptions."""
         self._recorder.put(Type.UNSUBSCRIBE, self, endpoints)
 
     def ended(self) -> None:
-        """It is gone."""
+        """Record the end of the connection."""
         self._recorder.put(Type.DISCONNECT, self)
         self._recorder.connections -= 1
 
@@ -78,8 +78,8 @@ class Recorder:
         edge: the name of this process in events.
         salt: makes pseudonyms: equal for equal clients at all processes with the same one, and otherwise without use.
         wall_ms: the clock.
-        tally: counts updates; read once in a while by :meth:`count`.
-        open_of: the connections that an address has now, for the share in what is learnt that each client has.
+        counter: counts updates; read once in a while by :meth:`count`.
+        count_open: the connections that an address has now, for the share in what is learnt that each client has.
     """
 
     def __init__(
@@ -87,32 +87,32 @@ class Recorder:
         edge: str,
         salt: SharedKey,
         wall_ms: Callable[[], int],
-        tally: UpdateCounter,
+        counter: UpdateCounter,
         *,
-        open_of: Callable[[str], int] = lambda _address: 1,
+        count_open: Callable[[str], int] = lambda _address: 1,
         max_queued: int = MAX_QUEUED,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.edge = edge
-        self.boot = token_hex(6)
-        """Which life of this process it is."""
+        self.incarnation = token_hex(6)
+        """Identifies this incarnation of the process in event ids."""
         self.recorded: Counter[str] = Counter()
         """Events by type."""
-        self.lost: Counter[str] = Counter()
-        """Events by the reason of their loss."""
-        self.trouble = FULL
-        """The reason of what is lost now."""
+        self.dropped: Counter[str] = Counter()
+        """Events by the reason of the drop."""
+        self.drop_reason = FULL
+        """Reason under which events are dropped now."""
         self.queued = 0
         """Events that were not given out yet."""
         self.connections = 0
         """Of clients, that are there now."""
         self._idle = False
-        """Nothing has happened since the last count; a new life is to be heard of once in any case."""
+        """Nothing has happened since the last count; a new incarnation is recorded once in any case."""
         self._salt = salt
         self._wall_ms = wall_ms
-        self._tally = tally
+        self._counter = counter
         self._since = wall_ms()
-        self._open_of = open_of
+        self._count_open = count_open
         self._waiting: dict[str, tuple[int, int]] = {}
         """Events and bytes that wait, by address."""
         self._max_queued = max_queued
@@ -121,42 +121,46 @@ class Recorder:
         self._bytes = 0
         self._given = 0
         self._open: Iterator[TrafficEvent] = iter(())
-        """What is left of the item that is being given out."""
+        """Remaining events of the item that is being encoded."""
 
     def connected(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
-        """A client has connected; without a name of its own every connection is another client."""
+        """Record a connection; without a name of its own, each connection is a different client."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
-        visit = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)
+        source = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)
         self.connections += 1
-        self.put(Type.CONNECT, visit)
-        return visit
+        self.put(Type.CONNECT, source)
+        return source
 
     def put(
-        self, type_: Type, visit: RecordedConnection, endpoints: Sequence[bytes] = (), unknown: Collection[bytes] = ()
+        self,
+        type_: Type,
+        source: RecordedConnection,
+        endpoints: Sequence[bytes] = (),
+        unknown: Collection[bytes] = (),
     ) -> None:
         """Take one event of a client; with very many names it becomes several."""
         if len(endpoints) > MAX_NAMES:
             for start in range(0, len(endpoints), MAX_NAMES):
                 part = endpoints[start : start + MAX_NAMES]
-                self.put(type_, visit, part, set(part).intersection(unknown))
+                self.put(type_, source, part, set(part).intersection(unknown))
             return
         self._idle = False
         size = EVENT_BYTES + NAME_BYTES * len(endpoints) + sum(map(len, endpoints))
-        sharers = max(1, self._open_of(visit.address)) if visit.shares else 1
-        self._offer(_Item(type_, self._wall_ms(), visit, tuple(endpoints), tuple(unknown), sharers, 0, None, 1, size))
+        sharers = max(1, self._count_open(source.address)) if source.shares else 1
+        self._offer(_Item(type_, self._wall_ms(), source, tuple(endpoints), tuple(unknown), sharers, 0, None, 1, size))
 
     def count(self) -> None:
-        """Take what was counted since the last time.
+        """Queue an event of the updates that were counted since the last call.
 
-        Nothing is taken down, too, while there are clients: it shows that they are here. Without any, one is the last,
-        so that a process that nobody uses makes no file (docs/traffic.md section 1).
+        While there are clients, an empty count is recorded too: it shows that the process is alive. Without clients one
+        empty count is the last, so that an idle process writes no files (docs/traffic.md section 1).
         """
         until = self._wall_ms()
         if until <= self._since:
             # The wall clock was set back: what is counted belongs to the interval that begins now.
             self._since = until
             return
-        counted = self._tally.swap()
+        counted = self._counter.swap()
         since, self._since = self._since, until
         idle, self._idle = self._idle, not (counted or self.connections)
         if idle and self._idle:
@@ -166,7 +170,7 @@ class Recorder:
         self._offer(_Item(Type.COUNTS, until, None, (), (), 1, since, counted, events, size))
 
     def next(self) -> bytes | None:
-        """The oldest event, encoded; None when nothing waits."""
+        """Dequeue and encode the oldest event; None when the queue is empty."""
         event = next(self._open, None)
         if event is None:
             if not self._queue:
@@ -179,13 +183,13 @@ class Recorder:
         self.queued -= 1
         return encode(event)
 
-    def lose(self, events: int, reason: str) -> None:
-        """Events that were given out, or wait, are lost."""
-        self.lost[reason] += events
+    def drop(self, events: int, reason: str) -> None:
+        """Count events as dropped."""
+        self.dropped[reason] += events
 
     def drop_all(self, reason: str) -> None:
-        """Nothing will be given out any more."""
-        self.lose(self.queued, reason)
+        """Drop all queued events; none will be encoded any more."""
+        self.drop(self.queued, reason)
         self._queue.clear()
         self._waiting.clear()
         self._open = iter(())
@@ -194,14 +198,14 @@ class Recorder:
     def _offer(self, item: _Item) -> None:
         self.recorded[item.type] += item.events
         # Counts are in memory already: those of very many endpoints would be too large for any queue.
-        more = 0 if item.tally is not None else item.size
+        more = 0 if item.counter is not None else item.size
         if self.queued >= self._max_queued or self._bytes + more > self._max_bytes:
-            self.lost[self.trouble] += item.events
+            self.dropped[self.drop_reason] += item.events
             return
-        if item.visit is not None and item.visit.address:
-            events, size = self._waiting.get(item.visit.address, (0, 0))
+        if item.source is not None and item.source.address:
+            events, size = self._waiting.get(item.source.address, (0, 0))
             if events + self.queued >= self._max_queued or size + self._bytes + more > self._max_bytes:
-                self.lost[self.trouble] += item.events
+                self.dropped[self.drop_reason] += item.events
                 return
         self._queue.append(item)
         self._bytes += item.size
@@ -210,7 +214,7 @@ class Recorder:
 
     def _wait(self, item: _Item, sign: int) -> None:
         """Count an item that waits, or that does no more, to its address."""
-        if item.visit is not None and (address := item.visit.address):
+        if item.source is not None and (address := item.source.address):
             events, size = self._waiting.get(address, (0, 0))
             now = events + sign * item.events, size + sign * item.size
             if now[0]:
@@ -219,15 +223,15 @@ class Recorder:
                 self._waiting.pop(address, None)
 
     def _events(self, item: _Item) -> Iterator[TrafficEvent]:
-        visit = item.visit
-        if visit is not None:
-            client, connection = visit.client.hex(), visit.connection.hex()
+        source = item.source
+        if source is not None:
+            client, connection = source.client.hex(), source.connection.hex()
             names, unknown = tuple(map(bytes.decode, item.endpoints)), tuple(map(bytes.decode, item.unknown))
             yield TrafficEvent(
                 item.type, self._id(), item.time, self.edge, client, connection, names, unknown, item.sharers
             )
-        elif item.tally is not None:
-            counts = iter(item.tally)
+        elif item.counter is not None:
+            counts = iter(item.counter)
             for _ in range(item.events):
                 part = {name.decode(): Counted(taken, sent) for name, taken, sent in islice(counts, MAX_COUNTED)}
                 yield TrafficEvent(
@@ -236,7 +240,7 @@ class Recorder:
 
     def _id(self) -> str:
         self._given += 1
-        return f"{self.boot}-{self._given}"
+        return f"{self.incarnation}-{self._given}"
 
 
 MAX_QUEUED_ACCESSES: Final = 500
@@ -264,14 +268,14 @@ class AccessCounter:
         max_queued: int = MAX_QUEUED_ACCESSES,
     ) -> None:
         self.edge = edge
-        self.boot = token_hex(6)
-        """Which life of this process it is."""
+        self.incarnation = token_hex(6)
+        """Identifies this incarnation of the process in event ids."""
         self.recorded: Counter[str] = Counter()
         """Events by type."""
-        self.lost: Counter[str] = Counter()
-        """Events by the reason of their loss."""
-        self.trouble = FULL
-        """The reason of what is lost now."""
+        self.dropped: Counter[str] = Counter()
+        """Events by the reason of the drop."""
+        self.drop_reason = FULL
+        """Reason under which events are dropped now."""
         self._wall_ms = wall_ms
         self._take = take
         self._max_queued = max_queued
@@ -285,7 +289,7 @@ class AccessCounter:
         return len(self._queue)
 
     def count(self) -> None:
-        """Take what was counted since the last time; nothing makes no event."""
+        """Queue events of the requests that were counted since the last call, if any."""
         until = self._wall_ms()
         if until <= self._since:
             # The wall clock was set back: what is counted belongs to the interval that begins now.
@@ -295,7 +299,7 @@ class AccessCounter:
         for start in range(0, len(counted), MAX_ACCESSED):
             self.recorded[Type.ACCESS] += 1
             if len(self._queue) >= self._max_queued:
-                self.lost[self.trouble] += 1
+                self.dropped[self.drop_reason] += 1
                 continue
             part = tuple(counted[start : start + MAX_ACCESSED])
             self._queue.append(
@@ -304,17 +308,17 @@ class AccessCounter:
         self._since = until
 
     def next(self) -> bytes | None:
-        """The oldest event, encoded; None when nothing waits."""
+        """Dequeue and encode the oldest event; None when the queue is empty."""
         if not self._queue:
             return None
         self._given += 1
-        return encode(self._queue.popleft()._replace(id=f"{self.boot}-{self._given}"))
+        return encode(self._queue.popleft()._replace(id=f"{self.incarnation}-{self._given}"))
 
-    def lose(self, events: int, reason: str) -> None:
-        """Events that were given out, or wait, are lost."""
-        self.lost[reason] += events
+    def drop(self, events: int, reason: str) -> None:
+        """Count events as dropped."""
+        self.dropped[reason] += events
 
     def drop_all(self, reason: str) -> None:
-        """Nothing will be given out any more."""
-        self.lose(self.queued, reason)
+        """Drop all queued events; none will be encoded any more."""
+        self.drop(self.queued, reason)
         self._queue.clear()

@@ -19,27 +19,27 @@ from diem.traffic.recorder import FULL, AccessCounter, Recorder
 from diem.traffic.settings import TrafficSettings
 from diem.traffic.sinks import EventSink, Files, FileSink, SinkUnavailable
 
-EVERY: Final = 1.0
-"""Seconds between two looks at the queue."""
+POLL_INTERVAL_S: Final = 1.0
+"""Between two flushes of the queue."""
 COUNT_EVERY_MS: Final = 60_000
 """Counts are taken at full minutes of the wall clock, so that those of several processes are of the same interval."""
 BATCH_BYTES: Final = 192 * 1024
 SLICE_BYTES: Final = 6 * 1024
 """Of events that are encoded in one go: about 0.1 ms. A thread would hold the interpreter's lock for up to 5 ms."""
-SAY_EVERY: Final = 60.0
-END_WITHIN: Final = 2.0
+LOG_INTERVAL_S: Final = 60.0
+END_TIMEOUT_S: Final = 2.0
 UNWRITTEN: Final = "end"
-"""The reason for what is lost because the process ends."""
+"""Drop reason at the end of the process."""
 
 
-class Events(Protocol):
-    """What takes events down: the recorder of an edge, or what is asked of a Data Service."""
+class EventSource(Protocol):
+    """Source of encoded events: the recorder of an edge, or the access counter of a Data Service."""
 
     edge: str
-    boot: str
+    incarnation: str
     recorded: Counter[str]
-    lost: Counter[str]
-    trouble: str
+    dropped: Counter[str]
+    drop_reason: str
 
     @property
     def queued(self) -> int:
@@ -47,26 +47,26 @@ class Events(Protocol):
         ...
 
     def count(self) -> None:
-        """Take what was counted since the last time."""
+        """Queue events of what was counted since the last call."""
         ...
 
     def next(self) -> bytes | None:
-        """The oldest event, encoded; None when nothing waits."""
+        """Dequeue and encode the oldest event; None when the queue is empty."""
         ...
 
-    def lose(self, events: int, reason: str) -> None:
-        """Events that were given out, or wait, are lost."""
+    def drop(self, events: int, reason: str) -> None:
+        """Count events as dropped."""
         ...
 
     def drop_all(self, reason: str) -> None:
-        """Nothing will be given out any more."""
+        """Drop all queued events."""
         ...
 
 
 class Flusher:
-    """Writes what the recorder has; what the sink does not take is offered again, and the queue fills meanwhile."""
+    """Writes queued events to the sink; a batch that fails is offered again, and the queue fills meanwhile."""
 
-    def __init__(self, recorder: Events, sink: EventSink, clock: Clock) -> None:
+    def __init__(self, recorder: EventSource, sink: EventSink, clock: Clock) -> None:
         self.recorder = recorder
         self.written = 0
         self.batches = 0
@@ -75,8 +75,8 @@ class Flusher:
         self._batch: list[bytes] = []
         self._stopping = asyncio.Event()
         self._count_at = self._next_minute()
-        self._said_at = -SAY_EVERY
-        self._said: Counter[str] = Counter()
+        self._logged_at = -LOG_INTERVAL_S
+        self._logged: Counter[str] = Counter()
         self._log = structlog.get_logger("traffic")
 
     @property
@@ -92,9 +92,11 @@ class Flusher:
                 self.recorder.count()
                 self._count_at = self._next_minute()
             await self._flush()
-            self._say_losses()
+            self._log_drops()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(EVERY, max(0.01, (self._count_at - self._clock.wall_ms()) / 1000))):
+                async with asyncio.timeout(
+                    min(POLL_INTERVAL_S, max(0.01, (self._count_at - self._clock.wall_ms()) / 1000))
+                ):
                     await self._stopping.wait()
         self.recorder.count()
         await self._flush()
@@ -105,12 +107,12 @@ class Flusher:
         self._stopping.set()
 
     def give_up(self) -> None:
-        """Count what was never written, and say so."""
-        self.recorder.lose(len(self._batch), UNWRITTEN)
+        """Count events that were never written as dropped, and log it."""
+        self.recorder.drop(len(self._batch), UNWRITTEN)
         self._batch = []
         self.recorder.drop_all(UNWRITTEN)
-        self._said_at = -SAY_EVERY
-        self._say_losses()
+        self._logged_at = -LOG_INTERVAL_S
+        self._log_drops()
 
     async def _flush(self) -> None:
         while True:
@@ -133,30 +135,30 @@ class Flusher:
         try:
             await self._sink.write(self._batch)
         except SinkUnavailable as error:
-            if recorder.trouble != error.reason:
-                recorder.trouble = error.reason
+            if recorder.drop_reason != error.reason:
+                recorder.drop_reason = error.reason
                 self._log.warning("traffic cannot be recorded now", reason=error.reason, error=str(error))
             return False
-        if recorder.trouble != FULL:
-            recorder.trouble = FULL
+        if recorder.drop_reason != FULL:
+            recorder.drop_reason = FULL
             self._log.info("traffic is recorded again")
         self.written += len(self._batch)
         self.batches += bool(self._batch)
         self._batch = []
         return True
 
-    def _say_losses(self) -> None:
+    def _log_drops(self) -> None:
         now = self._clock.monotonic()
-        new = self.recorder.lost - self._said
-        if new and now - self._said_at >= SAY_EVERY:
-            self._said_at, self._said = now, self.recorder.lost.copy()
+        new = self.recorder.dropped - self._logged
+        if new and now - self._logged_at >= LOG_INTERVAL_S:
+            self._logged_at, self._logged = now, self.recorder.dropped.copy()
             self._log.warning("traffic events lost", **new)
 
     def _next_minute(self) -> int:
         return (self._clock.wall_ms() // COUNT_EVERY_MS + 1) * COUNT_EVERY_MS
 
 
-CANCELLED_WITHIN: Final = 0.5
+CANCEL_TIMEOUT_S: Final = 0.5
 
 
 @asynccontextmanager
@@ -169,11 +171,11 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
     if settings.traffic_sink == "off":
         yield
         return
-    tally = UpdateCounter()
+    counter = UpdateCounter()
     salt = SharedKey.load(settings.traffic_salt_file)
     name, clock = settings.traffic_edge or settings.process_name, SystemClock()
-    recorder = Recorder(name, salt, clock.wall_ms, tally, open_of=edge.admission.open_of)
-    edge.trace_sink, edge.fanout.update_counter = recorder, tally
+    recorder = Recorder(name, salt, clock.wall_ms, counter, count_open=edge.admission.open_of)
+    edge.trace_sink, edge.fanout.update_counter = recorder, counter
     async with _flushing(settings, recorder):
         yield
 
@@ -195,19 +197,19 @@ async def recording_accesses(settings: TrafficSettings, take: Callable[[], Seque
 
 
 @asynccontextmanager
-async def _flushing(settings: TrafficSettings, recorder: Events) -> AsyncIterator[None]:
+async def _flushing(settings: TrafficSettings, recorder: EventSource) -> AsyncIterator[None]:
     clock = SystemClock()
     flusher = Flusher(recorder, _sink(settings, recorder, clock), clock)
     forget = metrics.register(lambda: samples(flusher))
     work = asyncio.create_task(flusher.run())
-    work.add_done_callback(_say_failure)
+    work.add_done_callback(_log_failure)
     try:
         yield
     finally:
         flusher.stop()
-        await asyncio.wait({work}, timeout=END_WITHIN)
+        await asyncio.wait({work}, timeout=END_TIMEOUT_S)
         work.cancel()
-        await asyncio.wait({work}, timeout=CANCELLED_WITHIN)
+        await asyncio.wait({work}, timeout=CANCEL_TIMEOUT_S)
         flusher.give_up()
         forget()
 
@@ -217,24 +219,24 @@ def samples(flusher: Flusher) -> Iterable[Sample]:
     recorder = flusher.recorder
     for type_, count in recorder.recorded.items():
         yield metrics.TRAFFIC_RECORDED.sample(count, type_)
-    for reason, count in recorder.lost.items():
+    for reason, count in recorder.dropped.items():
         yield metrics.TRAFFIC_LOST.sample(count, reason)
     yield metrics.TRAFFIC_WRITTEN.sample(flusher.written)
     yield metrics.TRAFFIC_BATCHES.sample(flusher.batches)
     yield metrics.TRAFFIC_QUEUED.sample(flusher.queued)
 
 
-def _sink(settings: TrafficSettings, recorder: Events, clock: SystemClock) -> EventSink:
+def _sink(settings: TrafficSettings, recorder: EventSource, clock: SystemClock) -> EventSink:
     if settings.traffic_sink == "kafka":
         # Only processes that use Kafka need its client.
         from diem.traffic.kafka_sink import KafkaSink  # noqa: PLC0415
 
         return KafkaSink(settings.kafka(), recorder.edge)
     limit = settings.traffic_max_mib << 20
-    return FileSink(Files(settings.traffic_dir, recorder.edge, recorder.boot, clock.monotonic, max_bytes=limit))
+    return FileSink(Files(settings.traffic_dir, recorder.edge, recorder.incarnation, clock.monotonic, max_bytes=limit))
 
 
-def _say_failure(work: "asyncio.Task[None]") -> None:
+def _log_failure(work: "asyncio.Task[None]") -> None:
     # Clients are served all the same: the queue fills, and what is lost is counted.
     if not work.cancelled() and (error := work.exception()) is not None:
         structlog.get_logger("traffic").error("recording of traffic has failed", exc_info=error)

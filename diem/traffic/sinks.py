@@ -1,4 +1,4 @@
-"""The sink of encoded events, and its implementation as files: ``<dir>/in/<edge>-<boot>-<n>.jsonl``, JSON Lines.
+"""The sink of encoded events, and its implementation as files: ``<dir>/in/<edge>-<incarnation>-<n>.jsonl``, JSON Lines.
 
 The name of a file begins with a dot until it is complete. Readers remove files that they have read: what is there is
 unread, and when its size is at the limit, new events are lost. So a reader never misses the middle of what it reads.
@@ -32,7 +32,7 @@ class SinkUnavailable(DiemError):
 
 
 class EventSink(Protocol):
-    """Where events go."""
+    """Destination of encoded events."""
 
     async def write(self, events: Sequence[bytes]) -> None:
         """Write some events; called every second at least, with none if there are none.
@@ -43,11 +43,11 @@ class EventSink(Protocol):
         ...
 
     async def close(self) -> None:
-        """No more events come."""
+        """Flush and close; no more events come."""
         ...
 
 
-BLOCK: Final = 64 * 1024
+BLOCK_BYTES: Final = 64 * 1024
 
 
 def complete(path: Path) -> None:
@@ -63,7 +63,7 @@ def complete(path: Path) -> None:
             return  # its process lives
         end = file.seek(0, os.SEEK_END)
         while end:
-            start = max(0, end - BLOCK)
+            start = max(0, end - BLOCK_BYTES)
             file.seek(start)
             newline = file.read(end - start).rfind(b"\n")
             if newline >= 0:
@@ -79,7 +79,7 @@ def complete(path: Path) -> None:
 
 FOLDER: Final = "in"
 FILE_BYTES: Final = 8 << 20
-FILE_SECONDS: Final = 60.0
+FILE_AGE_S: Final = 60.0
 
 
 class NoRoom(OSError):
@@ -92,7 +92,7 @@ class Files:
     Args:
         directory: the files are in its folder ``in``.
         edge: the process; files that an earlier life of it left behind are completed.
-        boot: this life of it.
+        incarnation: this life of it.
         now: a monotonic clock in seconds.
         max_bytes: of all files in the folder, whoever wrote them; measured when a file is begun.
     """
@@ -101,16 +101,16 @@ class Files:
         self,
         directory: Path,
         edge: str,
-        boot: str,
+        incarnation: str,
         now: Callable[[], float],
         *,
         max_bytes: int,
         file_bytes: int = FILE_BYTES,
-        file_seconds: float = FILE_SECONDS,
+        file_seconds: float = FILE_AGE_S,
     ) -> None:
         self._folder = directory / FOLDER
         self._edge = edge
-        self._boot = boot
+        self._boot = incarnation
         self._now = now
         self._max_bytes = max_bytes
         self._file_bytes = file_bytes
@@ -123,7 +123,7 @@ class Files:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to do even without events."""
+        """Return whether there is something to do even without events."""
         return not self._recovered or self._is_done
 
     def write(self, events: Sequence[bytes]) -> None:
@@ -191,7 +191,7 @@ class Files:
 
     def _begin(self) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (used := _used(self._folder)) >= self._max_bytes:
+        if (used := _used_bytes(self._folder)) >= self._max_bytes:
             raise NoRoom(f"{self._folder} holds {used >> 20} MiB that nobody has read")
         self._number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -249,7 +249,7 @@ def _write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _used(folder: Path) -> int:
+def _used_bytes(folder: Path) -> int:
     used = 0
     with os.scandir(folder) as entries:
         for entry in entries:

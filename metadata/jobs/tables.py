@@ -72,7 +72,7 @@ def parse_row(line: bytes | None) -> tuple[Any, ...]:
         event = parse_event(bytes(line or b""), time.time_ns() // 1_000_000)
     except BadEvent as error:
         return (*(None,) * (_FIELDS - 1), str(error))
-    common = (event.id, event.type.value, event.edge, event.boot, sequence_number(event.id), event.time)
+    common = (event.id, event.type.value, event.edge, event.incarnation, sequence_number(event.id), event.time)
     return (*common, *_fields_by_type(event), None)
 
 

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.client import connected
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
@@ -40,7 +40,7 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
         KafkaUnavailable: the cluster does not answer.
     """
     topic = options.names.traffic
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         identity = (await describe(client, topic)).source(topic)
     if identity is None:
         raise NoTrafficTopic(topic, options.bootstrap_servers)
@@ -61,7 +61,7 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> S
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await consumer.start()
-            async with connected(options) as client:
+            async with connected_client(options) as client:
                 cluster = await describe(client, options.names.traffic)
             parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
             begin, end = await consumer.beginning_offsets(parts), await consumer.end_offsets(parts)

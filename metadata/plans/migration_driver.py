@@ -15,7 +15,7 @@ from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import change_map
 from diem.process.backoff import full_jitter
 from diem.process.clock import Clock
-from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, acknowledged, unknown_in
+from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, parse_ack, parse_unknown
 from metadata.plans.steps import MapStep, moving, proceed
 
 RETRY_BASE_S: Final = 0.5
@@ -136,13 +136,13 @@ class MigrationDriver:
     def acknowledged(self) -> int:
         """Epoch that the publisher acknowledged last; -1 before the first."""
         record = self._reader.records.get(PUBLISHER_ACK)
-        return -1 if record is None else acknowledged(record.value)
+        return -1 if record is None else parse_ack(record.value)
 
     @property
     def unknown(self) -> frozenset[bytes]:
         """Endpoints with entries that the publisher did not have at its last acknowledgement."""
         record = self._reader.records.get(PUBLISHER_ACK)
-        return frozenset() if record is None else unknown_in(record.value)
+        return frozenset() if record is None else parse_unknown(record.value)
 
     def began_ms(self, head: Head) -> int | None:
         """Return when this process saw the map get to ``head``, in Unix ms; None if it did not, or has left it."""

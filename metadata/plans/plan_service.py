@@ -10,7 +10,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from diem.errors import DiemError
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
@@ -35,9 +35,9 @@ async def grow(options: KafkaOptions, partitions: int) -> None:
     topic = options.names.updates
     why = f"{topic} did not get {partitions} partitions"
     try:
-        async with connected(options) as client, asyncio.timeout(WITHIN_S):
+        async with connected_client(options) as client, asyncio.timeout(WITHIN_S):
             if not await _has(client, topic, partitions):
-                async with administering(options) as admin:
+                async with admin_client(options) as admin:
                     await admin.create_partitions({topic: NewPartitions(partitions)})
             # Whoever is told of them is to find them.
             while not await _has(client, topic, partitions):  # noqa: ASYNC110 - Kafka tells nobody

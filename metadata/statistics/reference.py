@@ -65,8 +65,8 @@ def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[
     signs: dict[str, int] = {}
     edges: dict[str, str] = {}
     for event in events:
-        signs[event.boot] = max(event.time, signs.get(event.boot, 0))
-        edges[event.boot] = event.edge
+        signs[event.incarnation] = max(event.time, signs.get(event.incarnation, 0))
+        edges[event.incarnation] = event.edge
     current: dict[str, tuple[int, str]] = {}
     for boot, sign in signs.items():
         current[edges[boot]] = max((sign, boot), current.get(edges[boot], (0, "")))
@@ -81,7 +81,7 @@ def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[
 def _session(events: list[TrafficEvent], ends: Mapping[str, tuple[int, bool]]) -> ClientSession:
     first = events[0]
     disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
-    end, unended = ends[first.boot] if disconnected is None else (disconnected, False)
+    end, unended = ends[first.incarnation] if disconnected is None else (disconnected, False)
     sharers = max(event.sharers for event in events)
     return ClientSession(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
 
@@ -125,8 +125,8 @@ def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) ->
     spans: dict[tuple[str, str], tuple[int, int]] = {}
     for event in events:
         if window.start <= event.time < window.end:
-            first, last = spans.get((event.edge, event.boot), (event.time, event.time))
-            spans[event.edge, event.boot] = min(first, event.time), max(last, event.time)
+            first, last = spans.get((event.edge, event.incarnation), (event.time, event.time))
+            spans[event.edge, event.incarnation] = min(first, event.time), max(last, event.time)
     found, reached = set[str](), dict[str, int]()
     for (edge, _), (first, last) in sorted(spans.items(), key=lambda life: life[1]):
         if min(reached.get(edge, first), last) - first > DUPLICATE_OVERLAP_MS:
@@ -233,7 +233,7 @@ def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Wi
     for event in counts:
         for endpoint, (taken, delivered) in event.updates.items():
             by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += taken
-            total[endpoint] = Counted(total[endpoint].taken + taken, total[endpoint].delivered + delivered)
+            total[endpoint] = Counted(total[endpoint].received + taken, total[endpoint].delivered + delivered)
     updates = Counter[str]()
     for (endpoint, _), edges in by_minute.items():
         updates[endpoint] += max(edges.values())

@@ -54,7 +54,7 @@ class WebSocketServer:
             self.hub.batch(batch)
 
     def _take_map(self, batch: feed.Batch, ownership: Ownership) -> None:
-        changed = [self._builder.take(change.endpoint, change.value) for change in batch.records]
+        changed = [self._builder.apply(change.endpoint, change.value) for change in batch.records]
         self.hub.state.passed(batch.name, batch.next)
         if any(changed) and self._builder.map is not None:
             ownership.set_map(self._builder.map)

@@ -8,7 +8,7 @@ from time import monotonic
 
 from aiokafka import AIOKafkaProducer
 
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Topic, describe
@@ -45,7 +45,7 @@ class Brokers:
     async def topic(self) -> Topic | None:
         """The updates topic as it is now. Raises ``KafkaUnavailable``."""
         options = self.options
-        async with connected(options) as client:
+        async with connected_client(options) as client:
             return (await describe(client, options.names.updates)).topics.get(options.names.updates)
 
     async def leader_of_most(self) -> str:
@@ -78,7 +78,7 @@ class Brokers:
     async def delete_topic(self) -> None:
         """Delete the updates topic."""
         options = self.options
-        async with administering(options) as admin:
+        async with admin_client(options) as admin:
             await admin.delete_topics([options.names.updates])
 
     async def write(self, records: Iterable[Record]) -> list[int]:

@@ -21,7 +21,7 @@ from bridge import partition_state
 from bridge.settings import Settings
 from diem.fanout.feed_state import FeedState
 from diem.kafka import topics
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.kafka.metadata import describe
 from diem.links.feed_reader import FeedReader
@@ -64,16 +64,16 @@ class UpdatesTopic:
     async def delete(self) -> None:
         """Delete it, and wait until it is gone."""
         await self.close()
-        async with administering(self.options) as admin:
+        async with admin_client(self.options) as admin:
             await admin.delete_topics([self.name])
-        async with connected(self.options) as client, asyncio.timeout(PATIENCE_S):
+        async with connected_client(self.options) as client, asyncio.timeout(PATIENCE_S):
             while self.name in (await describe(client, self.name)).topics:
                 await asyncio.sleep(0.05)
 
     async def grow(self, partitions: int) -> None:
         # A producer hears of new partitions only minutes later.
         await self.close()
-        async with administering(self.options) as admin:
+        async with admin_client(self.options) as admin:
             await admin.create_partitions({self.name: NewPartitions(partitions)})
         self.partitions = partitions
 
@@ -141,7 +141,7 @@ class FeedRecorder:
         self.batches.append((batch.name, batch.next, [(r.sequence, r.endpoint, r.version, r.kind) for r in records]))
         if is_map(batch.name):
             for record in records:
-                self.map.take(record.endpoint, record.value)
+                self.map.apply(record.endpoint, record.value)
         else:
             self.state.apply(batch._replace(records=iter(records)))
 

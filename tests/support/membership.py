@@ -11,7 +11,7 @@ import httpx
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from diem.kafka.client import end
+from diem.kafka.client import close_all
 from diem.kafka.config import KafkaOptions
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
@@ -79,7 +79,7 @@ async def members(options: KafkaOptions, *numbers: int, clone: int = 1, **how: A
         yield made
     finally:
         # The cluster may be away, and they shall not wait for it.
-        await end(*(each.leave for each in made))
+        await close_all(*(each.leave for each in made))
 
 
 class Running:

@@ -10,7 +10,7 @@ from diem.fanout.change_map import ChangeMap
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT
-from diem.protocol.update import MARK_KEY, Change, encode, version_of
+from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher
 from services.data.store.tables import Cursor
 from tests.support.patience import PATIENCE_S
@@ -66,7 +66,7 @@ async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes,
                 for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
                     if record.value is None:
                         found[part.topic, part.partition].pop(record.key, None)
-                    elif record.key != MARK_KEY:
+                    elif record.key != WATERMARK_KEY:
                         version = version_of(record.key, record.value)
                         assert version is not None
                         found[part.topic, part.partition][record.key] = version

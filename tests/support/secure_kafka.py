@@ -16,7 +16,7 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from deploy.kafka.brokers import HOST, BrokerPlan
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
 from tests.support.kafka_tools import SetPassword, new_topic, rights
@@ -163,20 +163,20 @@ class SecureKafka:
 
     async def make_topic(self, line: str) -> None:
         """Do what a line of `kafka-topics.sh` says."""
-        async with administering(self.plain) as admin:
+        async with admin_client(self.plain) as admin:
             await admin.create_topics([new_topic(line)])
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, if it is there, and wait until it is gone."""
-        async with administering(self.plain) as admin:
+        async with admin_client(self.plain) as admin:
             await admin.delete_topics([name])
-        async with connected(self.plain) as client, asyncio.timeout(PATIENCE_S):
+        async with connected_client(self.plain) as client, asyncio.timeout(PATIENCE_S):
             while name in (await describe(client, name)).topics:
                 await asyncio.sleep(0.05)
 
     @asynccontextmanager
     async def _administrator(self) -> AsyncIterator[tuple[AIOKafkaClient, int]]:
-        async with connected(self.plain) as client:
+        async with connected_client(self.plain) as client:
             node = client.get_random_node()
             assert node is not None
             yield client, node

@@ -24,7 +24,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
-from diem.protocol.update import MARK_KEY, Change, encode, version_of
+from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
 from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher import publisher, senders
 from services.data.publisher import publisher as module
@@ -134,7 +134,7 @@ class Broker:
         fitting = list(records[: self.fits])
         mine = {each: version for each, version in self.store.latest.items() if queue in self.homes(each)}
         answer = asyncio.get_running_loop().create_future()
-        return Request(queue, fitting, answer, mine if fitting[-1][0] == MARK_KEY else {})
+        return Request(queue, fitting, answer, mine if fitting[-1][0] == WATERMARK_KEY else {})
 
     def write(self, request: Request, *, late: bool = False) -> int:
         """Append a request to its log; returns the offset of its first record."""
@@ -147,7 +147,7 @@ class Broker:
         return base
 
     def _record(self, log: list[Written], request: Request, key: bytes, value: bytes | None, *, late: bool) -> Written:
-        if key == MARK_KEY:
+        if key == WATERMARK_KEY:
             if not late:
                 for endpoint, version in request.marked.items():
                     has = max((each.version for each in log if each.endpoint == endpoint), default=0)

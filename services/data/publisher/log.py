@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError
 
-from diem.kafka.client import connected, end, end_producer
+from diem.kafka.client import abort_producer, close_all, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
 from diem.kafka.topics import MAX_MESSAGE_BYTES, compare
@@ -174,11 +174,11 @@ async def open_log(options: KafkaOptions, count: int) -> AsyncIterator[Log]:
     # It consumes nothing: the producer cannot ask for end offsets.
     consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000), **arguments)
     try:
-        async with connected(options) as client, asyncio.timeout(REQUEST_TIMEOUT_S) as opening:
+        async with connected_client(options) as client, asyncio.timeout(REQUEST_TIMEOUT_S) as opening:
             await producer.start()
             await consumer.start()
             opening.reschedule(None)
             yield Log(options, count, client, producer, consumer)
     finally:
-        await end_producer(producer)
-        await end(consumer.stop)
+        await abort_producer(producer)
+        await close_all(consumer.stop)

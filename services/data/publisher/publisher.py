@@ -9,7 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import ConfigurationError, DiemError
-from diem.kafka.client import connected, quieten
+from diem.kafka.client import connected_client, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader
@@ -63,7 +63,7 @@ async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Clus
     names = options.names
     if before is None:
         return await ensure(options)
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         cluster = await describe(client, *names.topics)
     if (cluster.source(*names.log), cluster.source(names.partition_map)) == (before.source, before.map):
         return cluster
@@ -129,7 +129,7 @@ class Publisher:
             WrongTopic: the topic is there at the start, and not as it must be.
             ConfigurationError: the options cannot be used.
         """
-        quieten()
+        silence_library_log()
         loop = asyncio.get_running_loop()
         started, attempt = loop.time(), 0
         while True:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from diem.fanout.change_map import ChangeMap
-from diem.protocol.update import MARK, MARK_KEY
+from diem.protocol.update import WATERMARK, WATERMARK_KEY
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
 
@@ -86,7 +86,7 @@ class PartitionSenders:
             # A watermark states that everything accepted is here: nothing is due or yet to be ingested.
             all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
             if number in self._watermarks_due and all_in:
-                records.append((MARK_KEY, MARK))
+                records.append((WATERMARK_KEY, WATERMARK))
             if not records:
                 wake.clear()
                 await wake.wait()
@@ -100,6 +100,6 @@ class PartitionSenders:
             queue.acknowledged()
             self.wake(self._state.backlog.with_tombstones())
             self._on_acknowledged()
-            self._state.published += len(written) - (MARK_KEY in written)
-            if MARK_KEY in written:
+            self._state.published += len(written) - (WATERMARK_KEY in written)
+            if WATERMARK_KEY in written:
                 self._watermarks_due.discard(number)

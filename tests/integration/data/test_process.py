@@ -52,7 +52,7 @@ async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None
         assert [record.endpoint for record in feed.decode_batch(first).records] == [b"/a"]
         assert feed.decode(await reader.recv(decode=False)) == feed.CaughtUp("store")
         (accepted,) = (await http.put("/v1/data", json=bulk({"/b": 1}))).json()["accepted"]
-        while (message := await asyncio.wait_for(reader.recv(decode=False), PATIENCE_S)) == feed.BEAT:
+        while (message := await asyncio.wait_for(reader.recv(decode=False), PATIENCE_S)) == feed.HEARTBEAT:
             pass
         (record,) = feed.decode_batch(message).records
         assert (record.endpoint, record.version) == (b"/b", accepted["version"])

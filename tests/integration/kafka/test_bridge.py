@@ -453,8 +453,8 @@ async def test_beats_follow_the_publishers_marks(
     topic: UpdatesTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def mark() -> None:
-        await topic.write(*((update.MARK_KEY, update.MARK, number) for number in range(topic.partitions)))
-        await topic.write((update.MARK_KEY, update.MARK, 0), topic=topic.options.names.hot)
+        await topic.write(*((update.WATERMARK_KEY, update.WATERMARK, number) for number in range(topic.partitions)))
+        await topic.write((update.WATERMARK_KEY, update.WATERMARK, 0), topic=topic.options.names.hot)
 
     async with running_bridge(tmp_path, topic.options, watermarks=True) as bridge:
         monkeypatch.setattr(partition_state, "WATERMARK_WITHIN_S", 1.5)

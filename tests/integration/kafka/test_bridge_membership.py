@@ -19,7 +19,7 @@ from bridge.group_member import Membership
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
-from diem.kafka.client import administering
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
 from tests.support.bridge import until, updates_topic
@@ -63,7 +63,7 @@ def inside(membership: Membership) -> Any:
 async def test_a_member_tells_everybody_who_it_is_and_what_it_owns(options: KafkaOptions) -> None:
     async with member(options, 2) as second, member(options, 1) as first:
         await until(lambda: (first.assigned, second.assigned) == (LOW, HIGH))
-        async with administering(options) as admin:
+        async with admin_client(options) as admin:
             clone = await read_assignment(admin, first.group, options.names.updates)
     assert clone.state == STABLE
     assert clone.members == {"b001": owner(1), "b002": owner(2)}

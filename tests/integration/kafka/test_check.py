@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
 from diem.kafka.topics import TopicSpec, create, ensure, settings_in_force, specs, updates_spec
@@ -100,7 +100,7 @@ async def test_a_topic_that_deletes_and_has_few_partitions_is_named_and_its_comm
     (command,) = said.finding("cleanup policy")["commands"]
     (change,) = after(command, "--add-config")
     config = {**wrong, **dict([change.split("=", 1)])}
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, good.name, config)])
     mended = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json", "--planned", "1,5")
     assert (mended.code, mended.rules["fault"]) == (0, []), mended.out
@@ -185,7 +185,7 @@ async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOpt
         (name,), (count,), (copies,) = (after(line, o) for o in ("--topic", "--partitions", "--replication-factor"))
         config = dict(text.split("=", 1) for text in after(line, "--config"))
         await create(options, TopicSpec(name, int(count), int(copies), config))
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         cluster = await describe(client, *options.names.topics)
         (in_force,) = await settings_in_force(client, *options.names.topics)
     assert [len(cluster.topics[each.name].partitions) for each in wanted] == [8, 1, 1]

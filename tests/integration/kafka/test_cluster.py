@@ -15,7 +15,7 @@ from aiokafka.admin import NewTopic
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Partition, describe
@@ -32,7 +32,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def create(servers: str, replication: int) -> None:
-    async with administering(KafkaOptions(servers)) as admin:
+    async with admin_client(KafkaOptions(servers)) as admin:
         await admin.create_topics([NewTopic(TOPIC, 1, replication)])
 
     async def has_a_leader() -> bool:
@@ -44,7 +44,7 @@ async def create(servers: str, replication: int) -> None:
 async def where(servers: str) -> Partition:
     """Where the topic's partition is, with no leader also when it happens to be a dead broker that is asked."""
     try:
-        async with connected(KafkaOptions(servers)) as client:
+        async with connected_client(KafkaOptions(servers)) as client:
             topics = (await describe(client)).topics
     except KafkaUnavailable:
         topics = {}
@@ -90,7 +90,7 @@ async def test_records_outlive_a_stop_and_a_start(kafka_program: KafkaProgram, t
 
 async def test_tests_have_names_of_their_own_in_one_broker(kafka_options: KafkaOptions) -> None:
     assert kafka_options.names.updates == f"{kafka_options.topic_prefix}updates"
-    async with connected(kafka_options) as client:
+    async with connected_client(kafka_options) as client:
         found = await describe(client)
     assert len(found.brokers) == 1
     assert not [name for name in found.topics if name.startswith(kafka_options.topic_prefix)]

@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import list_clones, read_assignment, read_group
-from diem.kafka.client import administering
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_writer import ensure_map, write_map
@@ -62,7 +62,7 @@ def owners_among(*having: Member) -> dict[str, str]:
 
 async def stable_in_kafka(options: KafkaOptions, count: int) -> None:
     """Wait until the group itself is stable with so many members."""
-    async with administering(options, 60) as admin:
+    async with admin_client(options, 60) as admin:
         while True:
             found = await read_assignment(admin, options.names.z_group(1), options.names.updates)
             if found.state == "stable" and len(found.members) == count:
@@ -252,7 +252,7 @@ async def test_before_the_first_assignment_there_is_no_answer(options: KafkaOpti
 async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options: KafkaOptions, tmp_path: Path) -> None:
     async with members(options, 1) as [ours], members(options, 2, named="somebody else"):
         await stable_in_kafka(options, 1)
-        async with administering(options) as admin:
+        async with admin_client(options) as admin:
             found = await read_group(admin, options.names.z_group(1), options.names.updates)
             assert await list_clones(admin, options.names) == {1}
         assert found.foreign == 1
@@ -266,7 +266,7 @@ async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options
 
 
 async def test_a_group_that_nobody_is_in_is_unknown(options: KafkaOptions) -> None:
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         found = await read_assignment(admin, "t.nobody", options.names.updates)
     assert found == CloneGroup().clone
 
@@ -276,7 +276,7 @@ async def test_a_cluster_that_is_away_is_one_error(kafka_program: KafkaProgram, 
     await cluster.start()
     options = KafkaOptions(cluster.bootstrap_servers)
     try:
-        async with administering(options, 60) as admin:
+        async with admin_client(options, 60) as admin:
             cluster.kill(1)
             with pytest.raises(KafkaUnavailable, match="group g"):
                 await read_group(admin, "g", "t")
@@ -292,7 +292,7 @@ async def test_kafka_shows_the_first_client_id_of_a_static_member_for_ever(optio
     await first.leave()
     again = Member(options, 1, static=True, named="b001|ws://other/ws|ws://another/ws")
     await again.join()
-    async with administering(options, 60) as admin:
+    async with admin_client(options, 60) as admin:
         found = await read_assignment(admin, group, topic)
     await again.leave()
     assert found.members == {"b001": first.server}

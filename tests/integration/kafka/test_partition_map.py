@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions
 
 from diem.kafka import map_reader, map_writer
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
@@ -43,12 +43,12 @@ async def following(options: KafkaOptions) -> AsyncIterator[MapReader]:
 
 
 async def cluster_of(options: KafkaOptions) -> Cluster:
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         return await describe(client, *options.names.topics)
 
 
 async def delete(options: KafkaOptions, *names: str) -> None:
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         await admin.delete_topics(list(names))
     async with asyncio.timeout(PATIENCE_S):
         while set(names) & set((await cluster_of(options)).topics):
@@ -181,7 +181,7 @@ async def test_a_topic_of_updates_that_is_made_anew_has_the_partitions_of_the_ma
 async def test_a_map_topic_with_two_partitions_is_refused(kafka_options: KafkaOptions) -> None:
     await ensure(kafka_options)
     name = kafka_options.names.partition_map
-    async with administering(kafka_options) as admin:
+    async with admin_client(kafka_options) as admin:
         await admin.create_partitions({name: NewPartitions(2)})
     with pytest.raises(WrongTopic, match=f"topic {name}: it has 2 partitions, it must have 1"):
         async with asyncio.timeout(PATIENCE_S):

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.client import administering
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
@@ -23,11 +23,11 @@ from diem.protocol.partition_map import (
     Head,
     PartitionMap,
     Phase,
-    acknowledged,
     encode_entry,
+    parse_ack,
     partition_of,
 )
-from diem.protocol.update import MARK_KEY, encode
+from diem.protocol.update import WATERMARK_KEY, encode
 from services.data.publisher import Publisher, session
 from services.data.publisher import publisher as publisher_module
 from tests.support.patience import PATIENCE_S
@@ -89,7 +89,7 @@ async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
             async with asyncio.timeout(PATIENCE_S):
                 while min(marks.values()) < 3:
                     for part, records in (await consumer.getmany(timeout_ms=200)).items():
-                        marks[part] += sum(record.key == MARK_KEY for record in records)
+                        marks[part] += sum(record.key == WATERMARK_KEY for record in records)
         finally:
             await consumer.stop()
         assert publisher.status()["published"] == 0, "marks are not updates"
@@ -121,7 +121,7 @@ async def test_a_topic_that_was_recreated_gets_everything_at_once(
     async with publishing(store, kafka_options) as publisher:
         await until_log_is(store, kafka_options)
         first = publisher.status()["source"]
-        async with administering(kafka_options) as admin:
+        async with admin_client(kafka_options) as admin:
             await admin.delete_topics([kafka_options.names.updates])
         await until(lambda: publisher.status()["source"] != first and publisher.lag == 0)
         await until_log_is(store, kafka_options)
@@ -179,7 +179,7 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
 async def alter(options: KafkaOptions, **changes: str) -> None:
     """Give the updates topic its settings anew, but for ``changes``, as its operator may while a publisher runs."""
     config = {**updates_spec(options, 1).config, **{name.replace("_", "."): value for name, value in changes.items()}}
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.names.updates, config)])
 
 
@@ -253,7 +253,7 @@ async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_the
     with structlog.testing.capture_logs() as said:
         async with publishing(store, options) as publisher:
             await until(lambda: store.cursor is not None and store.cursor.sequence == 50)
-            async with administering(options) as admin:
+            async with admin_client(options) as admin:
                 await admin.create_partitions({options.names.updates: NewPartitions(8)})
             await until(lambda: publisher.opened >= 2 and publisher.publishing)
             store.put(*(f"/new/{n}" for n in range(50)))
@@ -346,7 +346,7 @@ async def until_acknowledged(options: KafkaOptions, epoch: int, within: float = 
         reader = MapReader(options)
         await reader.read()
         record = reader.records.get(PUBLISHER_ACK)
-        if record is not None and acknowledged(record.value) == epoch:
+        if record is not None and parse_ack(record.value) == epoch:
             return
         assert time.monotonic() < limit, record
         await asyncio.sleep(0.05)
@@ -401,7 +401,7 @@ async def test_a_map_that_was_deleted_is_made_again_as_it_was(
             await asyncio.sleep(0.05)
         await until(lambda: publisher.lag == 0 and store.cursor is not None)
         published = publisher.status()["published"]
-        async with administering(kafka_options) as admin:
+        async with admin_client(kafka_options) as admin:
             await admin.delete_topics([kafka_options.names.partition_map])
         await until(lambda: publisher.opened >= 2 and publisher.publishing)
         expected = PartitionMap(Head(4, 5), {b"/a": Entry(2), b"/hot": Entry(HOT)})
@@ -423,7 +423,7 @@ async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
         async with publishing(store, kafka_options, hot=["/hot"]) as publisher:
             await until_placed(kafka_options, "/hot", {HOT: START + 1})
             await until(lambda: store.cursor is not None)
-            async with administering(kafka_options) as admin:
+            async with admin_client(kafka_options) as admin:
                 await admin.delete_topics([kafka_options.names.hot])
             await until(lambda: publisher.opened >= 2 and publisher.lag == 0)
             await until_placed(kafka_options, "/hot", {HOT: START + 1})
@@ -457,7 +457,7 @@ async def test_a_map_that_outgrows_the_topic_stops_the_publishing_until_the_topi
         opened = publisher.opened
         store.put("/a")
         publisher.changed()
-        async with administering(options) as admin:
+        async with admin_client(options) as admin:
             await admin.create_partitions({options.names.updates: NewPartitions(6)})
         await until_placed(options, "/a", {partition_of(b"/a", 4): START + 1, 5: START + 2})
         assert publisher.opened == opened + 1, "nothing was published by the old map meanwhile"

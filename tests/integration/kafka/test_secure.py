@@ -19,7 +19,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import read_map
@@ -258,7 +258,7 @@ async def test_bridges_share_a_group_and_the_metadata_service_sees_it(secure: Se
     await member.start()
     try:
         assert len(member.assignment()) == 12
-        async with administering(secure.options("metadata")) as admin:
+        async with admin_client(secure.options("metadata")) as admin:
             clone = await read_assignment(admin, group, topic)
         assert clone.members == {OWNER.server: OWNER}
         assert clone.owners == dict.fromkeys(range(12), OWNER.server)
@@ -269,7 +269,7 @@ async def test_bridges_share_a_group_and_the_metadata_service_sees_it(secure: Se
 async def until_marked(kafka: SecureKafka) -> None:
     """Until the bridge's group has a mark."""
     options = kafka.options("bridge")
-    async with administering(options) as admin, asyncio.timeout(PATIENCE_S):
+    async with admin_client(options) as admin, asyncio.timeout(PATIENCE_S):
         while not await admin.list_consumer_group_offsets(options.names.x_group(1)):
             await asyncio.sleep(0.1)
 
@@ -309,11 +309,11 @@ def _reading(options: KafkaOptions) -> dict[str, Any]:
 
 
 async def test_nobody_may_do_more_than_is_printed(secure: SecureKafka, topic: str) -> None:
-    async with connected(secure.options("stranger")) as client:
+    async with connected_client(secure.options("stranger")) as client:
         assert not (await describe(client)).topics
         with pytest.raises(KafkaUnavailable, match=f"this user has no rights to topic {topic}"):
             await describe(client, topic)
-    async with connected(secure.options("bridge")) as client:
+    async with connected_client(secure.options("bridge")) as client:
         assert topic in (await describe(client)).topics
     producer = AIOKafkaProducer(**secure.options("bridge").client_arguments())
     await producer.start()
@@ -392,7 +392,7 @@ async def test_a_connection_that_is_not_to_be_says_why_in_one_line(secure: Secur
     changed, expected = REFUSED[case]
     misnamed = secure.misnamed_servers.replace("localhost", "127.0.0.1")
     with pytest.raises(KafkaUnavailable) as refused:
-        async with connected(secure.options("bridge", **changed(secure))) as client:
+        async with connected_client(secure.options("bridge", **changed(secure))) as client:
             await describe(client)
     said = str(refused.value)
     assert expected.format(servers=secure.servers, address=secure.servers_by_address, misnamed=misnamed) in said
@@ -449,7 +449,7 @@ async def test_plans_are_applied_by_printed_rights_alone(secure: SecureKafka, to
     options, head = secure.options("metadata"), Head(12, 101, Phase.PREPARE, "p")
     assert await change_map(options, before, {b"/a": encode_entry(Entry(1, 2))}, head)
     assert not await change_map(options, before, {}, Head(12, 102)), "the map is another one by now"
-    async with administering(options) as admin:
+    async with admin_client(options) as admin:
         await admin.create_partitions({topic: NewPartitions(13)})
     found = await read_map(options)
     assert found is not None

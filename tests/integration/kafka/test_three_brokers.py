@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
-from diem.kafka.client import administering, connected, end
+from diem.kafka.client import admin_client, close_all, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
@@ -73,12 +73,12 @@ async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
         second = Member(options, 2)
         await second.join()
         await running.until_stable(2)
-        async with administering(options) as admin:
+        async with admin_client(options) as admin:
             coordinator = await admin.find_coordinator(options.names.z_group(1))
         three_brokers.kill(coordinator)
         try:
             # Its stop may end with what it has cancelled itself: a fetch from the broker that is gone.
-            await end(second.leave)
+            await close_all(second.leave)
             await running.until_stable(1)
             await running.until_status(lambda status: status["live"])
             assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
@@ -87,7 +87,7 @@ async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
 
 
 async def leader_of_most(options: KafkaOptions) -> int:
-    async with connected(options) as client:
+    async with connected_client(options) as client:
         topic = (await describe(client, options.names.updates)).topics[options.names.updates]
     leaders = [partition.leader for partition in topic.partitions.values()]
     return max(set(leaders), key=leaders.count)

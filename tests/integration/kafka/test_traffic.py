@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
-from diem.kafka.client import administering, connected
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
 from diem.kafka.topics import TRAFFIC_CONFIG, ensure_traffic, settings_in_force
@@ -53,7 +53,7 @@ async def test_the_topic_is_made_when_it_is_missing_and_taken_as_it_is(kafka_opt
     name = kafka_options.names.traffic
     await written(kafka_options, [b"1"], [b"2"], [])
     assert set(await in_topic(kafka_options, 2)) == {b"1", b"2"}
-    async with connected(kafka_options) as client:
+    async with connected_client(kafka_options) as client:
         assert len((await describe(client, name)).topics[name].partitions) == 12
         (in_force,) = await settings_in_force(client, name)
     assert {key: in_force[name][key] for key in TRAFFIC_CONFIG} == TRAFFIC_CONFIG
@@ -77,9 +77,9 @@ async def test_a_batch_of_the_longest_events_is_written(kafka_options: KafkaOpti
 async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions) -> None:
     sink = KafkaSink(kafka_options, "websocket-1")
     await sink.write([b"before"])
-    async with administering(kafka_options) as admin:
+    async with admin_client(kafka_options) as admin:
         await admin.delete_topics([kafka_options.names.traffic])
-    async with connected(kafka_options) as client, asyncio.timeout(PATIENCE_S):
+    async with connected_client(kafka_options) as client, asyncio.timeout(PATIENCE_S):
         while kafka_options.names.traffic in (await describe(client, kafka_options.names.traffic)).topics:
             await asyncio.sleep(0.05)
     try:

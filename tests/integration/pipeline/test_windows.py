@@ -39,7 +39,7 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
             event.id,
             str(event.type),
             event.edge,
-            event.boot,
+            event.incarnation,
             sequence_number(event.id),
             moment(event.time),
             moment(at),

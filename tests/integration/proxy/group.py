@@ -103,7 +103,7 @@ class Bridge:
 
     def beat(self) -> None:
         for link in self.links if self.beats else ():
-            link.send_text(feed.BEAT)
+            link.send_text(feed.HEARTBEAT)
 
     def blocked(self, connection: InternalConnection) -> None: ...
 

@@ -45,7 +45,7 @@ def counted(found: list[TrafficEvent]) -> dict[str, Counted]:
     for event in found:
         for name, (taken, delivered) in event.updates.items():
             known = total.get(name, Counted(0, 0))
-            total[name] = Counted(known.taken + taken, known.delivered + delivered)
+            total[name] = Counted(known.received + taken, known.delivered + delivered)
     return total
 
 

@@ -38,9 +38,9 @@ async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_compl
     assert [event.type for event in events[:2]] == [Type.CONNECT, Type.SUBSCRIBE]
     assert set(events[1].endpoints) == {"/a", "/b"}
     (last,) = [path for path in folder.iterdir() if path != completed]
-    lives = {decode(line).boot for line in last.read_bytes().splitlines()}
+    lives = {decode(line).incarnation for line in last.read_bytes().splitlines()}
     assert lives
-    assert events[0].boot not in lives
+    assert events[0].incarnation not in lives
     assert (system.state_dir / "traffic.salt").stat().st_mode & 0o777 == 0o600
 
 

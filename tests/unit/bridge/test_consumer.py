@@ -14,7 +14,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 from bridge import consumer as module
 from bridge.consumer import OffsetCommitter
 from bridge.partition_state import PartitionTable
-from diem.kafka.client import quieten
+from diem.kafka.client import silence_library_log
 from tests.support.patience import PATIENCE_S
 
 
@@ -105,7 +105,7 @@ async def test_a_commit_that_was_given_up_and_fails_later_is_no_traceback(
             under_way.append(asyncio.ensure_future(request()))
             await asyncio.shield(under_way[0])
 
-    quieten()
+    silence_library_log()
     monkeypatch.setattr(module, "COMMIT_TIMEOUT_S", 0.0)
     commits = OffsetCommitter()
     with structlog.testing.capture_logs() as lines:

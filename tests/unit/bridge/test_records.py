@@ -92,7 +92,7 @@ def test_a_tombstone_moves_the_position_and_is_counted_apart() -> None:
 
 
 def test_a_mark_of_the_publisher_is_no_update_and_not_bad() -> None:
-    frames, heart, bad = taking(valid(0, "/a", V), Kafka(1, update.MARK_KEY, update.MARK))
+    frames, heart, bad = taking(valid(0, "/a", V), Kafka(1, update.WATERMARK_KEY, update.WATERMARK))
     assert [change.sequence for change in decoded(frames)] == [0]
     assert feed.decode_batch(frames.batches[-1]).next == 2
     assert (heart.counts.watermarks, heart.counts.bad, bad, frames.resyncs) == (1, 0, [], [])

@@ -118,7 +118,7 @@ def assign(session: FeedSession, bridge: BridgeState, *names: str) -> None:
 
 
 async def test_session_announces_streams_and_starts_with_a_heartbeat(session: FeedSession, wire: Wire) -> None:
-    assert wire.sent == [feed.Hello("s", (A, HOT)), feed.CaughtUp(A), feed.CaughtUp(HOT), feed.Beat()]
+    assert wire.sent == [feed.Hello("s", (A, HOT)), feed.CaughtUp(A), feed.CaughtUp(HOT), feed.Heartbeat()]
     assert session.partitions.names == (A, HOT)
 
 

@@ -55,7 +55,7 @@ class Wire:
         builder = MapBuilder()
         for _, records in self.batches:
             for key, value in records:
-                builder.take(key, value)
+                builder.apply(key, value)
         return builder
 
 

@@ -63,7 +63,7 @@ def test_without_spark_files_that_were_read_are_removed_when_no_window_needs_the
         file.touch()
         at = time.time() - days * 86_400 + 43_200
         os.utime(file, (at, at))
-    monkeypatch.setattr(autoplan, "decide", decide)
+    monkeypatch.setattr(autoplan, "run_round", decide)
     monkeypatch.setattr(sys, "argv", ["diem", "autoplan", "--once", "--state-dir", str(tmp_path), *arguments])
     assert commands.main() == (1 if what == "failed" else 0)
     assert sorted((file.stem for file in folder.iterdir()), key=int) == left

@@ -25,7 +25,7 @@ def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
 def test_that_there_is_nothing_to_learn_from_is_told_from_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plan, "done", lambda _work: (System(("http://one:1",)), running()))
+    monkeypatch.setattr(plan, "run_step", lambda _work: (System(("http://one:1",)), running()))
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_NOTHING
     written = capsys.readouterr()

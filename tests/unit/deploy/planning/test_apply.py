@@ -10,14 +10,14 @@ from deploy.planning.apply import (
     APPLYING,
     ROLLING_BACK,
     BadPlanFile,
-    Course,
+    MigrationKind,
+    MigrationMonitor,
     NoPlan,
-    PlanFollower,
     PlanSuperseded,
-    handed_over,
     read_plan,
-    to_apply,
-    to_take_back,
+    select_to_apply,
+    select_to_roll_back,
+    submit_once,
 )
 from diem.process.clock import ManualClock
 from metadata.plans.plan import Plan, encode
@@ -39,27 +39,27 @@ LATER = status("p-3")
 async def test_plan_to_apply_is_the_one_on_its_way_else_the_latest_that_fits(
     there: list[dict[str, Any]], chosen: str
 ) -> None:
-    assert (await to_apply(service(steps({"plans": there})), None)).id == chosen
+    assert (await select_to_apply(service(steps({"plans": there})), None)).id == chosen
 
 
 @pytest.mark.parametrize("there", [[], [OLD], [status(state="applied")]])
 async def test_without_a_plan_that_fits_there_is_nothing_to_apply(there: list[dict[str, Any]]) -> None:
     with pytest.raises(NoPlan, match="`diem plan` makes one"):
-        await to_apply(service(steps({"plans": there})), None)
+        await select_to_apply(service(steps({"plans": there})), None)
 
 
 @pytest.mark.parametrize("state", ["preparing", "moving", "retiring", "applied", "rolling_back", "rolled_back"])
 async def test_plan_to_take_back_is_the_one_that_was_applied_last(state: str) -> None:
     there = {"plans": [status("p-1", state=state), FITS]}
-    assert (await to_take_back(service(steps(there)), None)).id == "p-1"
-    assert (await to_take_back(service(steps(status("p-1", state=state))), "p-1")).id == "p-1"
+    assert (await select_to_roll_back(service(steps(there)), None)).id == "p-1"
+    assert (await select_to_roll_back(service(steps(status("p-1", state=state))), "p-1")).id == "p-1"
 
 
 async def test_what_was_not_applied_cannot_be_taken_back() -> None:
     with pytest.raises(NoPlan, match="nothing to take back"):
-        await to_take_back(service(steps({"plans": [FITS]})), None)
+        await select_to_roll_back(service(steps({"plans": [FITS]})), None)
     with pytest.raises(NoPlan, match="p-2 is not what was applied last"):
-        await to_take_back(service(steps(FITS)), "p-2")
+        await select_to_roll_back(service(steps(FITS)), "p-2")
 
 
 async def test_plan_of_a_file_is_submitted_where_it_is_not_known(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ async def test_plan_of_a_file_is_submitted_where_it_is_not_known(tmp_path: Path)
         bodies.append(request.content)
         return httpx.Response(201, json=status(plan.id))
 
-    assert (await handed_over(service(answer), *read_plan(file))).id == plan.id
+    assert (await submit_once(service(answer), *read_plan(file))).id == plan.id
     assert bodies == [encode(plan)]
-    assert (await handed_over(service(steps(status(plan.id))), *read_plan(file))).id == plan.id
+    assert (await submit_once(service(steps(status(plan.id))), *read_plan(file))).id == plan.id
     assert len(bodies) == 1
 
 
@@ -91,21 +91,23 @@ def test_file_without_a_plan_is_refused(tmp_path: Path, content: bytes | None) -
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "EVERY_S", 0.0)
+    monkeypatch.setattr(apply, "POLL_INTERVAL_S", 0.0)
 
 
 def going(state: str, phase: str, epoch: int, waiting_for: str | None = None) -> dict[str, Any]:
     return status(state=state, phase=phase, epoch=epoch, moves=2, waiting_for=waiting_for)
 
 
-async def followed(way: Course, begun: dict[str, Any], *seen: dict[str, Any] | None) -> tuple[PlanStatus, list[str]]:
+async def followed(
+    kind: MigrationKind, begun: dict[str, Any], *seen: dict[str, Any] | None
+) -> tuple[PlanStatus, list[str]]:
     told: dict[str, str] = {}
 
     def tell(key: str, text: str) -> None:
         told.setdefault(key, text)
 
-    follower = PlanFollower(service(steps(*seen)), way, tell, ManualClock())
-    return await follower.follow(PlanStatus.of(begun)), list(told.values())
+    follower = MigrationMonitor(service(steps(*seen)), kind, tell, ManualClock())
+    return await follower.wait(PlanStatus.of(begun)), list(told.values())
 
 
 async def test_every_phase_is_told_once_whatever_the_countdown_says() -> None:
@@ -153,18 +155,19 @@ async def test_service_that_stays_away_ends_the_command_but_not_the_move() -> No
         clock.advance(100)
 
     with pytest.raises(MetadataUnavailable, match="the move goes on when it is back"):
-        await PlanFollower(service(steps(None)), APPLYING, tell, clock).follow(PlanStatus.of(status(state="moving")))
+        monitor = MigrationMonitor(service(steps(None)), APPLYING, tell, clock)
+        await monitor.wait(PlanStatus.of(status(state="moving")))
     assert told[-1].endswith("(600 s)")
 
 
 @pytest.mark.parametrize(
-    ("way", "seen"),
+    ("kind", "seen"),
     [
         (APPLYING, going("rolling_back", "move", 6)),
         (APPLYING, going("ready", "stable", 9)),
         (ROLLING_BACK, going("preparing", "prepare", 9)),
     ],
 )
-async def test_what_somebody_else_did_meanwhile_is_said(way: Course, seen: dict[str, Any]) -> None:
+async def test_what_somebody_else_did_meanwhile_is_said(kind: MigrationKind, seen: dict[str, Any]) -> None:
     with pytest.raises(PlanSuperseded, match=f"p-1 is {seen['state'].replace('_', ' ')} at epoch {seen['epoch']}"):
-        await followed(way, going(min(way.doing), "move", 5), seen)
+        await followed(kind, going(min(kind.in_progress), "move", 5), seen)

@@ -13,14 +13,14 @@ from deploy.planning import autoplan
 from deploy.planning.autoplan import (
     AlreadyPlanning,
     CommandResult,
-    Commands,
     Decision,
     Interrupted,
     Journal,
     Policy,
-    decide,
+    SubprocessRunner,
     is_old,
     pause,
+    run_round,
 )
 from deploy.system.state_dir import BadStateDir
 from tests.support.patience import PATIENCE_S
@@ -62,7 +62,7 @@ class Scripted:
 
 async def test_plan_that_pays_is_applied() -> None:
     run = Scripted(plan=CommandResult(0, "starting Spark\n" + planned(pays=True) + "\n", ""))
-    decision = await decide(run, POLICY)
+    decision = await run_round(run, POLICY)
     assert run.ran == [
         "pipeline run --window 1h",
         "plan --json --no-submit --movement 1% --state-dir /s",
@@ -76,13 +76,13 @@ async def test_plan_that_pays_is_applied() -> None:
 
 async def test_plan_that_does_not_pay_changes_nothing_and_says_why() -> None:
     run = Scripted(plan=CommandResult(0, planned(pays=False), ""))
-    decision = await decide(run, POLICY)
+    decision = await run_round(run, POLICY)
     assert len(run.ran) == 2
     assert decision.line().startswith("nothing: nothing better was found (S = 4")
 
 
 async def test_processes_of_one_name_are_told_with_the_decision() -> None:
-    decision = await decide(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
+    decision = await run_round(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
     assert "1 name was had by two processes at once" in decision.line()
     assert decision.figures is not None
     assert decision.figures["twins"] == 1
@@ -90,7 +90,7 @@ async def test_processes_of_one_name_are_told_with_the_decision() -> None:
 
 async def test_dry_run_submits_and_applies_nothing() -> None:
     run = Scripted(plan=CommandResult(0, planned(pays=True), ""))
-    decision = await decide(run, Policy([], None, [], dry_run=True))
+    decision = await run_round(run, Policy([], None, [], dry_run=True))
     assert run.ran == ["plan --json --no-submit"]
     assert decision.what == "would apply"
 
@@ -98,7 +98,7 @@ async def test_dry_run_submits_and_applies_nothing() -> None:
 @pytest.mark.parametrize(("minutes", "what"), [(55, "applied"), (65, "nothing")])
 async def test_what_was_learnt_from_traffic_of_long_ago_is_not_applied(minutes: int, what: str) -> None:
     run = Scripted(plan=CommandResult(0, planned(pays=True, minutes_ago=minutes), ""))
-    decision = await decide(run, POLICY)
+    decision = await run_round(run, POLICY)
     assert (decision.what, len(run.ran)) == (what, 3 if what == "applied" else 2)
     if what == "nothing":
         assert decision.line().startswith("nothing: no traffic was recorded after 20")
@@ -127,7 +127,7 @@ def test_short_windows_may_be_as_old_as_recording_takes() -> None:
     ],
 )
 async def test_step_that_fails_ends_the_round_and_is_told(ends: dict[str, CommandResult], why: str) -> None:
-    decision = await decide(Scripted(**ends), POLICY)
+    decision = await run_round(Scripted(**ends), POLICY)
     assert decision.what == "failed"
     assert decision.why.endswith(why)
 
@@ -137,7 +137,7 @@ async def test_without_traffic_to_learn_from_nothing_is_done_and_nothing_has_fai
     run = Scripted(
         **{command: CommandResult(EXIT_NOTHING, "", "diem: from 10 to 11 no client was subscribed to anything\n")}
     )
-    decision = await decide(run, POLICY)
+    decision = await run_round(run, POLICY)
     assert decision == Decision("nothing", f"diem {command}: from 10 to 11 no client was subscribed to anything")
     assert not any(each.startswith("apply") for each in run.ran)
 
@@ -158,7 +158,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("program")
 async def test_command_is_run_to_its_end() -> None:
-    run = Commands(asyncio.Event())
+    run = SubprocessRunner(asyncio.Event())
     assert await run("import sys; print(1); sys.stderr.write('two'); sys.exit(3)") == CommandResult(3, "1\n", "two")
 
 
@@ -167,7 +167,7 @@ async def test_command_is_run_to_its_end() -> None:
 async def test_command_is_interrupted_when_it_is_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool
 ) -> None:
-    monkeypatch.setattr(autoplan, "END_WITHIN_S", 20.0 if handles else 0.1)
+    monkeypatch.setattr(autoplan, "TERMINATE_TIMEOUT_S", 20.0 if handles else 0.1)
     begun, interrupted, stopping = tmp_path / "begun", tmp_path / "interrupted", asyncio.Event()
     code = (
         "import pathlib, signal, time\n"
@@ -176,7 +176,7 @@ async def test_command_is_interrupted_when_it_is_to_stop(
         "try:\n    time.sleep(1000)\n"
         f"except KeyboardInterrupt:\n    pathlib.Path({str(interrupted)!r}).touch()\n"
     )
-    running = asyncio.create_task(Commands(stopping)(code))
+    running = asyncio.create_task(SubprocessRunner(stopping)(code))
     deadline = time.monotonic() + PATIENCE_S
     while not begun.exists():
         assert time.monotonic() < deadline
@@ -190,9 +190,9 @@ async def test_command_is_interrupted_when_it_is_to_stop(
 def test_decisions_are_written_down(tmp_path: Path) -> None:
     said: list[str] = []
     journal = Journal(tmp_path / "state", said.append)
-    with journal.held():
-        journal.note(Decision("nothing", "it is even"), 1.26)
-        journal.note(Decision("applied", "it pays", "p-1", None), 2.0)
+    with journal.lock():
+        journal.record(Decision("nothing", "it is even"), 1.26)
+        journal.record(Decision("applied", "it pays", "p-1", None), 2.0)
     entries: list[dict[str, Any]] = [json.loads(line) for line in journal.file.read_text().splitlines()]
     assert [(entry["what"], entry["plan"], entry["seconds"]) for entry in entries] == [
         ("nothing", None, 1.3),
@@ -203,16 +203,16 @@ def test_decisions_are_written_down(tmp_path: Path) -> None:
 
 def test_two_loops_of_a_state_directory_are_one_too_many(tmp_path: Path) -> None:
     first, second = Journal(tmp_path, print), Journal(tmp_path, print)
-    with first.held(), pytest.raises(AlreadyPlanning, match=r"autoplan\.lock"), second.held():
+    with first.lock(), pytest.raises(AlreadyPlanning, match=r"autoplan\.lock"), second.lock():
         pass
-    with second.held():
+    with second.lock():
         pass
 
 
 def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadStateDir, match="file"), Journal(tmp_path / "file", print).held():
+    with pytest.raises(BadStateDir, match="file"), Journal(tmp_path / "file", print).lock():
         pass
     said: list[str] = []
-    Journal(tmp_path / "nowhere", said.append).note(Decision("nothing", "it is even"), 1.0)
+    Journal(tmp_path / "nowhere", said.append).record(Decision("nothing", "it is even"), 1.0)
     assert "was not written" in said[1]

@@ -10,17 +10,17 @@ import typer
 
 from deploy.planning.context import PlanRequest, System
 from deploy.planning.planner import (
-    MadePlan,
+    EvaluatedPlan,
     NoServersFound,
     PlanFileUnwritable,
     PlanInfeasible,
-    Planning,
-    homes_of,
-    judged,
-    make,
-    partitions_of,
+    PlanRun,
+    count_partitions,
+    current_homes,
+    evaluate,
+    make_plan,
 )
-from deploy.planning.traffic_input import PlanningInput, learn
+from deploy.planning.traffic_input import PlanningInput, read_input
 from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode, ProxyMode
 from diem.protocol.assignment import Snapshot
@@ -34,11 +34,11 @@ from tests.unit.deploy.planning.scripted_service import running
 SYSTEM = System(("http://m",), Mode.Z_CLIENT)
 
 
-def planned(traffic: Path, *, quiet: bool = False, movement: float | None = None) -> Planning:
+def planned(traffic: Path, *, quiet: bool = False, movement: float | None = None) -> PlanRun:
     asked = PlanRequest(recorded(traffic), window=600_000, movement=movement)
-    planning = Planning(asked, Terminal(quiet=quiet), plain_console())
-    planning.learn()
-    planning.make(SYSTEM, running())
+    planning = PlanRun(asked, Terminal(quiet=quiet), plain_console())
+    planning.read_input()
+    planning.make_plan(SYSTEM, running())
     return planning
 
 
@@ -47,19 +47,19 @@ def test_what_pays_is_told_with_the_next_command(tmp_path: Path, capsys: pytest.
     file = tmp_path / "made" / "plan.json"
     planning.write(file)
     plan = decode(file.read_bytes())
-    planning.say(file, submitted=True)
+    planning.print_summary(file, submitted=True)
     lines = capsys.readouterr().out.splitlines()
     assert "events of 80 clients, " in lines[0]
     assert lines[1] == "16 endpoints, 8 subscription sets; 2 servers now, planned for 2"
     assert any(line.startswith("It pays: ") for line in lines)
     assert lines[-2:] == [f"{plan.id} is submitted, and in {file}", f"next: diem apply {plan.id}"]
-    planning.say(file, submitted=False)
+    planning.print_summary(file, submitted=False)
     assert capsys.readouterr().out.splitlines()[-1] == f"next: diem apply {file}"
 
 
 def test_what_does_not_pay_is_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planning = planned(tmp_path, movement=0.0)
-    planning.say(None, submitted=False)
+    planning.print_summary(None, submitted=False)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("It does not pay: ") for line in lines)
     assert lines[-1].startswith("no plan was submitted: everything may stay where it is")
@@ -98,13 +98,13 @@ def traffic(tmp_path: Path) -> Path:
     return recorded(tmp_path)
 
 
-def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> MadePlan:
+def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> EvaluatedPlan:
     wanted = PlanRequest(traffic, window=600_000, **asked)
-    return make(learnt(wanted), wanted, system, now)
+    return make_plan(learnt(wanted), wanted, system, now)
 
 
 def learnt(asked: PlanRequest) -> PlanningInput:
-    return learn(asked, Terminal(quiet=True))
+    return read_input(asked, Terminal(quiet=True))
 
 
 def test_plan_puts_together_what_clients_have_together(traffic: Path) -> None:
@@ -152,26 +152,26 @@ def test_with_shared_proxies_connections_are_those_of_the_proxies(traffic: Path)
 def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, before: float, pays: bool) -> None:
     outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=True, why="saves connections")
     balance = {name: {"max_over_mean_load": load} for name, load in (("current", before), ("plan", 1.02))}
-    found, why = judged(outcome, {"servers": {"2": balance}}, 0.05, system)
+    found, why = evaluate(outcome, {"servers": {"2": balance}}, 0.05, system)
     assert found is pays
     assert ("saves connections" in why) is (system is Z_CLIENT)
 
 
 def test_plan_that_does_not_pay_does_so_in_no_mode() -> None:
     outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
-    assert judged(outcome, {}, 0.05, SHARED) == (False, "nothing better was found")
+    assert evaluate(outcome, {}, 0.05, SHARED) == (False, "nothing better was found")
 
 
 def test_partitions_are_those_that_somebody_owns_or_the_map_names() -> None:
-    assert partitions_of(running(partitions=8)) == 8
-    assert partitions_of(running(partitions=12)) == 12
-    assert partitions_of(running(partitions=8, a=19, hot=HOT)) == 20
+    assert count_partitions(running(partitions=8)) == 8
+    assert count_partitions(running(partitions=12)) == 12
+    assert count_partitions(running(partitions=8, a=19, hot=HOT)) == 20
 
 
 def test_homes_are_where_the_map_says_and_else_the_hash(traffic: Path) -> None:
     instance = learnt(PlanRequest(traffic)).instance
     now = running(**{"0/a": 5, "1/b": HOT})
-    homes = dict(zip(instance.endpoints, homes_of(now, instance).tolist(), strict=True))
+    homes = dict(zip(instance.endpoints, current_homes(now, instance).tolist(), strict=True))
     assert (homes["/0/a"], homes["/1/b"], homes["/2/a"]) == (5, HOT, partition_of(b"/2/a", 8))
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 
 from deploy.clients.metadata import PlanStatus
-from deploy.planning.render import gains, percent, plans_table, sentences
+from deploy.planning.render import forecast, percent, plans_table, sentences
 from deploy.terminal import plain_console
 from deploy.topology import Mode, ProxyMode
 from tests.unit.deploy.planning.scripted_service import status
@@ -39,7 +39,7 @@ def report(**differences: Any) -> dict[str, Any]:
 
 
 def shown(capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> list[str]:
-    for each in gains(found):
+    for each in forecast(found):
         plain_console().print(each)
     return capsys.readouterr().out.splitlines()
 

@@ -9,15 +9,15 @@ import pytest
 from deploy.planning import traffic_input
 from deploy.planning.context import PlanRequest
 from deploy.planning.traffic_input import (
-    NEEDED_MS,
+    RELEVANT_MS,
     NoPlanner,
     NoTrafficToPlan,
     TrafficTooLarge,
     TrafficUnreadable,
-    learn,
-    need_planner,
+    read_input,
     read_recorded,
     remove_old,
+    require_planner,
 )
 from deploy.terminal import Terminal
 from metadata.jobs.warehouse import BadStatistics
@@ -30,7 +30,7 @@ QUIET = Terminal(quiet=True)
 
 
 def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
-    found = learn(PlanRequest(recorded(tmp_path)), QUIET)
+    found = read_input(PlanRequest(recorded(tmp_path)), QUIET)
     assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
     assert (found.clients, found.sets, found.for_spark) == (80, 8, None)
     assert found.source == f"1 file in {tmp_path / 'in'}"
@@ -39,62 +39,62 @@ def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
 
 
 def test_folder_of_files_may_be_named_itself(tmp_path: Path) -> None:
-    assert learn(PlanRequest(recorded(tmp_path) / "in"), QUIET).clients == 80
+    assert read_input(PlanRequest(recorded(tmp_path) / "in"), QUIET).clients == 80
 
 
 def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
-    found = learn(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
+    found = read_input(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
     assert found.instance.seconds == 60
 
 
 def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"there is no traffic yet .*`diem pipeline run`"):
-        learn(PlanRequest(tmp_path), QUIET)
+        read_input(PlanRequest(tmp_path), QUIET)
 
 
 def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
-        learn(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
+        read_input(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     with pytest.raises(TrafficUnreadable, match=r"in/gone\.jsonl: No such file"):
-        learn(PlanRequest(tmp_path), QUIET)
+        read_input(PlanRequest(tmp_path), QUIET)
 
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.planning.traffic_input.MOST_BYTES", 100)
+    monkeypatch.setattr("deploy.planning.traffic_input.MAX_BYTES", 100)
     with pytest.raises(TrafficTooLarge, match="`diem pipeline run`"):
-        learn(PlanRequest(recorded(tmp_path)), QUIET)
+        read_input(PlanRequest(recorded(tmp_path)), QUIET)
 
 
 def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(traffic_input, "_of_statistics", lambda folder, _spark: seen.append(folder))
+    monkeypatch.setattr(traffic_input, "_from_statistics", lambda folder, _spark: seen.append(folder))
     recorded(tmp_path)
     for hour in ("01", "03", "02"):
         folder = tmp_path / "warehouse" / "statistics" / hour
         folder.mkdir(parents=True)
         (folder / "window.json").write_text(json.dumps({"to": f"2026-01-01T{hour}:00:00.000Z"}))
-    learn(PlanRequest(tmp_path), QUIET)
-    learn(PlanRequest(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
+    read_input(PlanRequest(tmp_path), QUIET)
+    read_input(PlanRequest(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
     assert [folder.name for folder in seen] == ["03", "02"]
     # Those of another window are of no use.
-    assert learn(PlanRequest(tmp_path, window=60_000, spark=False), QUIET).clients == 80
+    assert read_input(PlanRequest(tmp_path, window=60_000, spark=False), QUIET).clients == 80
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_planner()
+    require_planner()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
     with pytest.raises(NoPlanner, match="plans need scipy, which is not installed: `make spark`"):
-        need_planner()
+        require_planner()
 
 
 def test_statistics_without_a_table_are_named(tmp_path: Path) -> None:
     (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
     with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
-        learn(PlanRequest(tmp_path), QUIET)
+        read_input(PlanRequest(tmp_path), QUIET)
 
 
 def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
@@ -104,8 +104,8 @@ def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
     later.mkdir(parents=True)
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
     monkeypatch.setattr("deploy.spark.pipeline.run", lambda *_, **_options: computed)
-    monkeypatch.setattr(traffic_input, "_of_statistics", lambda folder, _spark: seen.append(folder))
-    learn(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
+    monkeypatch.setattr(traffic_input, "_from_statistics", lambda folder, _spark: seen.append(folder))
+    read_input(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
     assert seen == [computed]
 
 
@@ -132,7 +132,7 @@ def test_files_that_are_being_written_are_left_alone(tmp_path: Path) -> None:
     aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
     write(folder, ".websocket-1-c-1.jsonl", events(pairs=9))
     assert read_recorded(folder, 3_600_000)[1] == 1
-    assert remove_old(folder, NEEDED_MS) == 0
+    assert remove_old(folder, RELEVANT_MS) == 0
 
 
 def test_traffic_of_long_ago_is_read_as_any_other(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_files_that_no_window_needs_any_more_are_removed(tmp_path: Path) -> None
     old, new, other = (write(tmp_path, name, events()[:1]) for name in ("a.jsonl", "b.jsonl", "c.txt"))
     for file, days in ((old, 8.01), (new, 7.99), (other, 100)):
         aged(file, days)
-    assert remove_old(tmp_path, NEEDED_MS) == 1
+    assert remove_old(tmp_path, RELEVANT_MS) == 1
     assert sorted(tmp_path.iterdir()) == [new, other]
-    assert remove_old(tmp_path / "nowhere", NEEDED_MS) == 0
+    assert remove_old(tmp_path / "nowhere", RELEVANT_MS) == 0
 
 
 def test_a_window_in_which_nobody_looked_at_anything_is_told_from_no_traffic(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from diem.kafka.client import connected, quieten, said, why
+from diem.kafka.client import connected_client, describe_error, diagnose, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 
@@ -52,7 +52,7 @@ def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
     ],
 )
 def test_every_error_says_what_to_change(error: Exception, line: str) -> None:
-    assert line in said(error, "k:1", "alice", "PLAIN")
+    assert line in describe_error(error, "k:1", "alice", "PLAIN")
 
 
 @asynccontextmanager
@@ -71,8 +71,8 @@ async def test_every_address_is_named_once_in_the_same_order() -> None:
     async with closing() as port:
         client = AIOKafkaClient(bootstrap_servers=f"127.0.0.1:{port}")
         ours, nobodys = ("127.0.0.1", port), ("127.0.0.1", 1)
-        line = await why(client, [ours, nobodys, ours])
-        assert line == await why(client, [nobodys, ours])
+        line = await diagnose(client, [ours, nobodys, ours])
+        assert line == await diagnose(client, [nobodys, ours])
     first, second = line.split("; ")
     assert "('127.0.0.1', 1)" in first
     assert second.startswith(f"127.0.0.1:{port} ends the connection")
@@ -81,7 +81,7 @@ async def test_every_address_is_named_once_in_the_same_order() -> None:
 async def test_who_cannot_connect_hears_why() -> None:
     async with closing() as port:
         with pytest.raises(KafkaUnavailable, match=f"127.0.0.1:{port} ends the connection"):
-            async with connected(KafkaOptions(f"127.0.0.1:{port}")):
+            async with connected_client(KafkaOptions(f"127.0.0.1:{port}")):
                 pass
 
 
@@ -97,8 +97,8 @@ async def test_a_broker_that_lets_us_in_meanwhile_is_no_fault(monkeypatch: pytes
         return ""
 
     monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
-    monkeypatch.setattr("diem.kafka.client.why", nothing)
-    async with connected(KafkaOptions("127.0.0.1:1")) as client:
+    monkeypatch.setattr("diem.kafka.client.diagnose", nothing)
+    async with connected_client(KafkaOptions("127.0.0.1:1")) as client:
         assert attempts == [client, client]
 
 
@@ -130,8 +130,8 @@ async def left_behind(error: Exception) -> None:
 async def test_an_error_of_kafka_that_nobody_retrieves_is_one_line(
     kind: type[KafkaError], caplog: pytest.LogCaptureFixture
 ) -> None:
-    quieten()
-    quieten()
+    silence_library_log()
+    silence_library_log()
     with structlog.testing.capture_logs() as lines:
         await left_behind(kind())
     assert [(line["log_level"], line["error"].split()[0]) for line in lines] == [("warning", kind.__name__)]
@@ -139,7 +139,7 @@ async def test_an_error_of_kafka_that_nobody_retrieves_is_one_line(
 
 
 async def test_any_other_error_that_nobody_retrieves_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    quieten()
+    silence_library_log()
     with structlog.testing.capture_logs() as lines:
         await left_behind(ValueError("a fault of our own"))
     assert not lines
@@ -151,7 +151,7 @@ async def test_any_other_error_that_nobody_retrieves_has_its_traceback(caplog: p
 async def test_a_handler_that_was_there_keeps_what_is_not_of_kafka() -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
-    quieten()
+    silence_library_log()
     error = ValueError()
     await left_behind(error)
     await left_behind(KafkaError())

@@ -79,7 +79,7 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
         yield
 
     monkeypatch.setattr(map_reader, "_consuming", made.consuming)
-    monkeypatch.setattr(map_reader, "connected", connected)
+    monkeypatch.setattr(map_reader, "connected_client", connected)
     monkeypatch.setattr(map_reader, "describe", made.describe)
     for name in ("LOOK_EVERY_S", "ASK_WITHIN_S", "RETRY_BASE_S", "RETRY_CAP_S"):
         monkeypatch.setattr(map_reader, name, 0.01)

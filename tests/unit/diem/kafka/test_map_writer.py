@@ -43,7 +43,7 @@ async def test_a_map_that_cannot_be_written_is_said_also_if_it_cannot_be_taken_b
     async def end_producer(_producer: object) -> None: ...
 
     monkeypatch.setattr(map_writer, "AIOKafkaProducer", make)
-    monkeypatch.setattr(map_writer, "end_producer", end_producer)
+    monkeypatch.setattr(map_writer, "abort_producer", end_producer)
     monkeypatch.setattr(map_writer, "WITHIN_S", 0.05)
     with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
         async with asyncio.timeout(PATIENCE_S):

@@ -25,7 +25,7 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, map_: PartitionMap | None, *made: TopicSpec) -> None:
         self._map = map_
         self._specs = {spec.name: spec for spec in made}
-        monkeypatch.setattr(topics, "connected", self._connected)
+        monkeypatch.setattr(topics, "connected_client", self._connected)
         for name in ("describe", "create", "read_map"):
             monkeypatch.setattr(topics, name, getattr(self, name))
         monkeypatch.setattr(topics, "settings_in_force", self.settings_in_force)

@@ -39,7 +39,7 @@ async def test_after_a_refusal_nothing_moves_the_position() -> None:
     batch = feed.encode_batch("store", 2, [Change(1, b"/a", 1, 0, b"")])
     link.protocol.state = OPEN
     link.on_binary(batch)
-    link.on_text(feed.BEAT)
+    link.on_text(feed.HEARTBEAT)
     link.protocol.state = CLOSING
     link.on_binary(batch)
     link.on_text(feed.encode(feed.CaughtUp("store")))

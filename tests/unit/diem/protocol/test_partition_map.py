@@ -18,13 +18,13 @@ from diem.protocol.partition_map import (
     PartitionMap,
     Phase,
     Role,
-    acknowledged,
     encode_ack,
     encode_entry,
     encode_head,
     murmur2,
+    parse_ack,
+    parse_unknown,
     partition_of,
-    unknown_in,
 )
 
 PLACES = st.integers(HOT, 5)
@@ -34,7 +34,7 @@ ENTRIES = st.builds(Entry, PLACES, st.none() | PLACES)
 def built(*records: tuple[bytes, bytes | None]) -> MapBuilder:
     builder = MapBuilder()
     for key, value in records:
-        builder.take(key, value)
+        builder.apply(key, value)
     return builder
 
 
@@ -55,10 +55,10 @@ def test_an_entry_wins_over_the_hash() -> None:
 @pytest.mark.parametrize(
     ("phase", "written", "home", "of_old", "of_new"),
     [
-        (Phase.STABLE, (1,), 1, Role.SERVES, Role.FOREIGN),
-        (Phase.PREPARE, (1, 2), 1, Role.SERVES, Role.SERVES),
-        (Phase.MOVE, (1, 2), 2, Role.DELIVERS, Role.SERVES),
-        (Phase.RETIRE, (2,), 2, Role.FOREIGN, Role.SERVES),
+        (Phase.STABLE, (1,), 1, Role.SERVING, Role.NOT_OWNED),
+        (Phase.PREPARE, (1, 2), 1, Role.SERVING, Role.SERVING),
+        (Phase.MOVE, (1, 2), 2, Role.DRAINING, Role.SERVING),
+        (Phase.RETIRE, (2,), 2, Role.NOT_OWNED, Role.SERVING),
     ],
 )
 def test_the_phases_of_a_move_are_the_documented_ones(
@@ -67,10 +67,10 @@ def test_the_phases_of_a_move_are_the_documented_ones(
     moving = PartitionMap(Head(6, 1, phase), {b"/a": Entry(1, 2)})
     assert moving.written_to(b"/a") == written
     assert moving.home(b"/a") == home
-    assert moving.standing(moving.written_to(b"/a"), {1}) is of_old
-    assert moving.standing(moving.written_to(b"/a"), {2}) is of_new
-    assert moving.standing(moving.written_to(b"/a"), {1, 2}) is Role.SERVES
-    assert moving.standing(moving.written_to(b"/a"), {3}) is Role.FOREIGN
+    assert moving.role(moving.written_to(b"/a"), {1}) is of_old
+    assert moving.role(moving.written_to(b"/a"), {2}) is of_new
+    assert moving.role(moving.written_to(b"/a"), {1, 2}) is Role.SERVING
+    assert moving.role(moving.written_to(b"/a"), {3}) is Role.NOT_OWNED
 
 
 @given(ENTRIES, st.sampled_from(Phase), st.lists(st.integers(0, 2), min_size=6, max_size=6))
@@ -80,31 +80,31 @@ def test_whoever_clients_are_sent_to_serves_and_whoever_serves_is_fed(
     state = PartitionMap(Head(6, 1, phase), {b"/a": entry})
     for server in range(3):
         owned = {HOT} | {number for number, owner in enumerate(owners) if owner == server}
-        standing = state.standing(state.written_to(b"/a"), owned)
+        standing = state.role(state.written_to(b"/a"), owned)
         if state.home(b"/a") in owned:
-            assert standing is Role.SERVES
-        if standing is not Role.FOREIGN:
+            assert standing is Role.SERVING
+        if standing is not Role.NOT_OWNED:
             assert set(state.written_to(b"/a")) & owned
-        assert standing is not Role.DELIVERS or phase is Phase.MOVE
+        assert standing is not Role.DRAINING or phase is Phase.MOVE
 
 
 def test_entries_count_from_the_head_that_is_written_after_them() -> None:
     builder = built(head(0))
-    assert not builder.take(b"/a", encode_entry(Entry(3)))
+    assert not builder.apply(b"/a", encode_entry(Entry(3)))
     assert builder.map == PartitionMap(Head(6, 0))
-    assert builder.take(*head(1))
+    assert builder.apply(*head(1))
     assert builder.map == PartitionMap(Head(6, 1), {b"/a": Entry(3)})
 
 
 def test_an_older_epoch_is_ignored_and_the_same_one_changes_nothing() -> None:
     builder = built(head(4))
-    assert not builder.take(*head(3, partitions=2))
-    assert not builder.take(*head(4))
+    assert not builder.apply(*head(3, partitions=2))
+    assert not builder.apply(*head(4))
     assert builder.map == PartitionMap(Head(6, 4))
 
 
 def test_a_phase_of_the_same_epoch_is_a_change() -> None:
-    assert built(head(4, Phase.PREPARE)).take(*head(4, Phase.MOVE))
+    assert built(head(4, Phase.PREPARE)).apply(*head(4, Phase.MOVE))
 
 
 @pytest.mark.parametrize("removed", [None, b""])
@@ -115,9 +115,9 @@ def test_a_removed_entry_falls_back_to_the_hash(removed: bytes | None) -> None:
 
 def test_a_replay_forgets_what_it_does_not_repeat_even_under_an_older_epoch() -> None:
     builder = built((b"/a", encode_entry(Entry(3))), head(7))
-    assert not builder.take(START_KEY, b"")
+    assert not builder.apply(START_KEY, b"")
     assert builder.map == PartitionMap(Head(6, 7), {b"/a": Entry(3)}), "until the head of the replay"
-    assert builder.take(*head(2))
+    assert builder.apply(*head(2))
     assert builder.map == PartitionMap(Head(6, 2))
 
 
@@ -139,14 +139,14 @@ def test_a_replay_forgets_what_it_does_not_repeat_even_under_an_older_epoch() ->
 )
 def test_a_record_that_is_none_is_counted_and_changes_nothing(key: bytes, value: bytes) -> None:
     builder = built(head(0), (key, value))
-    builder.take(*head(1))
-    assert builder.bad == 1
+    builder.apply(*head(1))
+    assert builder.invalid == 1
     assert builder.map == PartitionMap(Head(6, 1))
 
 
 def test_acknowledgements_are_no_entries() -> None:
     builder = built((b"ack/publisher", b'{"epoch":1}'), head(1))
-    assert builder.bad == 0
+    assert builder.invalid == 0
     assert builder.map == PartitionMap(Head(6, 1))
 
 
@@ -181,16 +181,16 @@ def test_names_of_a_feed_say_what_they_hold() -> None:
 def test_an_acknowledgement_names_what_nobody_has_published() -> None:
     assert encode_ack(7) == b'{"epoch":7}'
     said = encode_ack(7, [b"/a", b"/b"])
-    assert acknowledged(said) == 7
-    assert unknown_in(said) == {b"/a", b"/b"}
-    assert unknown_in(encode_ack(7)) == frozenset()
+    assert parse_ack(said) == 7
+    assert parse_unknown(said) == {b"/a", b"/b"}
+    assert parse_unknown(encode_ack(7)) == frozenset()
 
 
 def test_an_acknowledgement_fits_into_the_topic_however_much_is_unknown() -> None:
     names = [b"/%d/%b" % (number, b"x" * 200) for number in range(2000)]
     said = encode_ack(7, names)
     assert MAX_UNKNOWN_BYTES - 300 < len(said) < MAX_MESSAGE_BYTES
-    assert unknown_in(said) == set(names[: len(unknown_in(said))])
+    assert parse_unknown(said) == set(names[: len(parse_unknown(said))])
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_an_acknowledgement_fits_into_the_topic_however_much_is_unknown() -> Non
     [None, b"", b"{", b"[]", b'{"unknown":["/a"]}', b'{"epoch":"7","unknown":["/a"]}', b'{"epoch":7,"unknown":"/a"}'],
 )
 def test_what_is_no_acknowledgement_names_nothing(value: bytes | None) -> None:
-    assert unknown_in(value) == frozenset()
-    assert unknown_in(b'{"epoch":7,"unknown":["no name",7,"/a"]}') == {b"/a"}
+    assert parse_unknown(value) == frozenset()
+    assert parse_unknown(b'{"epoch":7,"unknown":["no name",7,"/a"]}') == {b"/a"}
 
 
 VECTORS = {

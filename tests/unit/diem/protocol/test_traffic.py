@@ -118,7 +118,7 @@ def test_counts_of_nothing_are_a_sign_of_life() -> None:
 
 
 def test_an_id_says_which_life_of_the_process_it_is_of() -> None:
-    assert SUBSCRIBED.boot == "0123456789ab"
+    assert SUBSCRIBED.incarnation == "0123456789ab"
 
 
 @pytest.mark.parametrize(

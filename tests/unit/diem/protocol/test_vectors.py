@@ -141,7 +141,7 @@ def test_feed_control_messages_survive_the_wire() -> None:
         feed.Hello("s", ("store",)),
         feed.CaughtUp("store"),
         feed.Resync(("/a", "/b")),
-        feed.Beat(),
+        feed.Heartbeat(),
     ]
     assert [feed.decode(feed.encode(message)) for message in said] == said
 

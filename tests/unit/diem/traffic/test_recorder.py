@@ -111,7 +111,9 @@ def test_ids_are_unique_within_a_life_and_between_lives(world: World, tmp_path: 
         each.session()
     events = world.events() + other.events()
     assert len({event.id for event in events}) == 4
-    assert [event.boot for event in events] == [world.recorder.boot] * 2 + [other.recorder.boot] * 2
+    assert [event.incarnation for event in events] == [world.recorder.incarnation] * 2 + [
+        other.recorder.incarnation
+    ] * 2
 
 
 def test_a_client_has_one_pseudonym_on_all_servers_and_no_name(world: World, tmp_path: Path) -> None:
@@ -230,9 +232,9 @@ def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
     session = world.session()
     world.hub.subscribe(session, {"/a": 0})
     world.hub.subscribe(session, {"/b": 0})
-    world.recorder.trouble = "disk"
+    world.recorder.drop_reason = "disk"
     world.hub.subscribe(session, {"/c": 0})
-    assert world.recorder.lost == {"disk": 1}
+    assert world.recorder.dropped == {"disk": 1}
     assert world.said() == [("connect", ()), ("subscribe", ("/a",)), ("subscribe", ("/b",))]
     world.hub.fanout.unsubscribe(session, ["/a"])
     assert world.said() == [("unsubscribe", ("/a",))]
@@ -246,7 +248,7 @@ def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
         session.visit.subscribed([f"/{number:0250}".encode()])
     kept = len(world.events())
     assert 10 < kept < 40
-    assert world.recorder.lost == {"queue": 101 - kept}
+    assert world.recorder.dropped == {"queue": 101 - kept}
 
 
 def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) 
         world.hub.fanout.update_counter.receive([b"/%d" % number for number in range(400)])
         world.clock.advance(60)
         world.recorder.count()
-    assert (world.recorder.queued, world.recorder.lost) == (2, {"queue": 2})
+    assert (world.recorder.queued, world.recorder.dropped) == (2, {"queue": 2})
     assert sum(len(event.updates) for event in world.events()) == 400
 
 
@@ -270,10 +272,10 @@ def test_every_event_is_accounted_for(tmp_path: Path) -> None:
     session.visit.ended()
     recorder = world.recorder
     assert recorder.recorded == {Type.CONNECT: 1, Type.SUBSCRIBE: 6, Type.DISCONNECT: 1}
-    assert recorder.recorded.total() == len(taken) + recorder.lost.total() + recorder.queued
+    assert recorder.recorded.total() == len(taken) + recorder.dropped.total() + recorder.queued
     recorder.drop_all("end")
     assert (recorder.queued, recorder.next()) == (0, None)
-    assert recorder.recorded.total() == len(taken) + recorder.lost.total()
+    assert recorder.recorded.total() == len(taken) + recorder.dropped.total()
 
 
 def test_names_without_a_version_are_told_apart(world: World) -> None:
@@ -305,7 +307,7 @@ def test_names_without_a_version_are_told_in_each_of_several_events(world: World
     ("address", "sharers"), [("192.0.2.1", 3), ("2001:db8::7", 3), ("127.0.0.1", 1), ("::1", 1), ("", 1)]
 )
 def test_event_says_how_many_share_the_address_and_not_which_it_is(tmp_path: Path, address: str, sharers: int) -> None:
-    world = World(tmp_path, open_of=lambda _address: 3)
+    world = World(tmp_path, count_open=lambda _address: 3)
     session = world.session(address=address)
     assert session.visit is not None
     session.visit.ended()
@@ -327,7 +329,7 @@ def test_one_address_leaves_half_of_the_queue_to_others(tmp_path: Path) -> None:
     quiet = [world.session("quiet", n, f"192.0.2.{n}") for n in range(10)]
     for session in quiet:
         world.hub.subscribe(session, {"/a": 0})
-    assert world.recorder.lost == {"queue": 53}
+    assert world.recorder.dropped == {"queue": 53}
     assert [event.endpoints for event in world.events()].count(("/a",)) == 10
     # What was given out waits no more.
     world.hub.subscribe(hog[0], {"/again": 0})
@@ -366,7 +368,7 @@ def test_counts_become_an_event_of_their_interval() -> None:
     world.clock.advance(60)
     world.accesses.count()
     event = decode(world.accesses.next() or b"")
-    assert event.id == f"{world.accesses.boot}-1"
+    assert event.id == f"{world.accesses.incarnation}-1"
     assert (event.type, event.edge, event.since, event.until) == (Type.ACCESS, "data", START, START + 60_000)
     assert event.requests == (Accessed("abcd1234", "free", "/a", 3, 1), Accessed("", "anonymous", "", 2, 0))
     assert world.accesses.next() is None
@@ -396,10 +398,10 @@ def test_what_does_not_fit_is_lost_and_counted() -> None:
         world.counted = [LONGEST]
         world.clock.advance(60)
         world.accesses.count()
-    assert (world.accesses.queued, dict(world.accesses.lost)) == (2, {"queue": 2})
+    assert (world.accesses.queued, dict(world.accesses.dropped)) == (2, {"queue": 2})
     assert world.accesses.next() is not None
     world.accesses.drop_all("end")
-    assert (world.accesses.queued, dict(world.accesses.lost)) == (0, {"queue": 2, "end": 1})
+    assert (world.accesses.queued, dict(world.accesses.dropped)) == (0, {"queue": 2, "end": 1})
     assert world.accesses.recorded == {"access": 4}
 
 

@@ -83,7 +83,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EVERY", 0.01)
+    monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.01)
 
 
 async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_what_was_not_taken_is_offered_again_as_it_was(tmp_path: Path) -> 
     with structlog.testing.capture_logs() as logs:
         async with world.running():
             world.clients(10)
-            await until(lambda: world.recorder.trouble == "disk")
+            await until(lambda: world.recorder.drop_reason == "disk")
             world.clients(5)
             world.sink.fault = None
             await until(lambda: world.flusher.written == 15)
@@ -149,7 +149,7 @@ async def test_losses_are_counted_by_what_stood_in_the_way_and_said_once_a_minut
     with structlog.testing.capture_logs() as logs:
         async with world.running():
             world.clients(1)
-            await until(lambda: world.recorder.trouble == "kafka")
+            await until(lambda: world.recorder.drop_reason == "kafka")
             world.clients(8)
             await until(lambda: any(line["event"] == "traffic events lost" for line in logs))
             world.clients(2)
@@ -161,7 +161,7 @@ async def test_losses_are_counted_by_what_stood_in_the_way_and_said_once_a_minut
     losses = [line["kafka"] for line in logs if line["event"] == "traffic events lost"]
     # Those of the first minute together; then those of the next one, with its counts.
     assert losses[0] == 3
-    assert sum(losses) == world.recorder.lost["kafka"] >= 6
+    assert sum(losses) == world.recorder.dropped["kafka"] >= 6
 
 
 async def test_the_account_is_even(tmp_path: Path) -> None:
@@ -193,6 +193,6 @@ async def test_what_a_sink_that_hangs_leaves_is_lost_with_the_process(tmp_path: 
     await asyncio.wait({task})
     with structlog.testing.capture_logs() as logs:
         world.flusher.give_up()
-    assert world.recorder.lost == {"end": 7}
+    assert world.recorder.dropped == {"end": 7}
     assert logs == [{"event": "traffic events lost", "log_level": "warning", "end": 7}]
     assert world.flusher.queued == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.traffic.sinks import BLOCK, Files, FileSink, NoRoom, SinkUnavailable
+from diem.traffic.sinks import BLOCK_BYTES, Files, FileSink, NoRoom, SinkUnavailable
 
 BOOT, EARLIER = "0123456789ab", "ba9876543210"
 
@@ -93,9 +93,9 @@ def test_what_a_killed_process_left_behind_is_completed_without_half_a_line(tmp_
     assert there(tmp_path) == {f"websocket-1-{EARLIER}-3.jsonl": b'{"a":1}\n{"b":2}\n'}
 
 
-@pytest.mark.parametrize("tail", [b"", b"x" * 1000, b"x" * (3 * BLOCK)])
+@pytest.mark.parametrize("tail", [b"", b"x" * 1000, b"x" * (3 * BLOCK_BYTES)])
 def test_half_a_line_may_have_any_length(tmp_path: Path, clock: Clock, tail: bytes) -> None:
-    whole = b"y" * BLOCK + b"\n"
+    whole = b"y" * BLOCK_BYTES + b"\n"
     left_behind(tmp_path, whole + tail)
     made(tmp_path, clock).recover()
     assert list(there(tmp_path).values()) == [whole]

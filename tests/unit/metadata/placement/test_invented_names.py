@@ -48,7 +48,7 @@ class World:
             salt,
             self.clock.wall_ms,
             self.hub.fanout.update_counter,
-            open_of=lambda address: self.open[address],
+            count_open=lambda address: self.open[address],
         )
         self.hub.hello("s", ["store"])
         self.update(REAL)
@@ -103,7 +103,7 @@ class World:
                 self.recorder.count()
                 self.drain()
         self.drain()
-        assert not self.recorder.lost
+        assert not self.recorder.dropped
         return statistics(self.arrivals, Window(START, START + MINUTES * 60_000))
 
     @staticmethod

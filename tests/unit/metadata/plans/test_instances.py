@@ -36,7 +36,7 @@ class Topic:
     def write(self, step: MapStep) -> None:
         new = [(key, value or b"") for key, value in step.records.items()] + [(HEAD_KEY, encode_head(step.head))]
         for key, value in new:
-            self._whole.take(key, value)
+            self._whole.apply(key, value)
         self.log += new
 
 
@@ -57,7 +57,7 @@ class Behind(MapReader):
 
     def pull(self, count: int) -> None:
         for key, value in self._written.log[self._at : self._at + count]:
-            self._read.take(key, value)
+            self._read.apply(key, value)
         self._at = min(self._at + count, len(self._written.log))
 
 

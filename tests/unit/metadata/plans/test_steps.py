@@ -43,10 +43,10 @@ class Topic:
         for key, value in written.items():
             self.records.pop(key, None)
             self.records[key] = value
-            self.reader.take(key, value)
+            self.reader.apply(key, value)
         late = MapBuilder()
         for key, value in self.records.items():
-            late.take(key, value)
+            late.apply(key, value)
         assert late.map == self.map
 
     @property

@@ -1,4 +1,4 @@
-"""Wires the Data Service: store, sources, the public REST server and the internal listener with the feed."""
+"""Run the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from diem.process.listeners import bind, check_bind, is_loopback
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.plans import AccessPlans
-from services.data.api import Api, ApiOptions
+from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 _logger = structlog.get_logger(__name__)
 
-STANDBY_LOOK_S: Final = 0.5
+STANDBY_RETRY_S: Final = 0.5
 DEFAULT_CONFIG: Final = Path(__file__).parent / "default.toml"
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve data, take changes and tell readers of the feed, until asked to stop.
+    """Serve data, accept changes and feed them to readers, until asked to stop.
 
     Raises:
         DiemError: a file, a port or the store cannot be used.
@@ -59,7 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock)
     owner_of, options = sources.claims.owner_of, _api_options(settings)
-    api = Api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
+    api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
     report = DataReport(settings, life, store, sources, publisher)
     server = make_server(
         api,
@@ -69,7 +69,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
     keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
-    async with store.serving(), recording_accesses(settings, access.usage.take):
+    async with store.serving(), recording_accesses(settings, access.usage.drain):
         feed, internal = serve_feed(settings, internal_key, store, report, keys)
         forget = metrics.register(
             lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()]
@@ -133,7 +133,7 @@ async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Stor
                 _logger.info("standing by: another process has the store")
                 waiting = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(life.stopping.wait(), STANDBY_LOOK_S)
+            await asyncio.wait_for(life.stopping.wait(), STANDBY_RETRY_S)
     return None
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DataReport:
-    """What this process says of itself."""
+    """Status of this process."""
 
     def __init__(
         self, settings: Settings, life: Lifecycle, store: Store, sources: SourceRunner, publisher: "Publisher | None"
@@ -31,13 +31,13 @@ class DataReport:
         self._started = time.monotonic()
 
     def why_not_ready(self) -> str | None:
-        """Why no request should come here; None when they may."""
+        """Return why no request should be routed here; None when ready."""
         if self._life.stopping.is_set():
             return "draining"
         return self._store.failure
 
     def status(self) -> dict[str, Any]:
-        """The process's status."""
+        """Return the process's status."""
         store = self._store
         return {
             "process": self._settings.process_name,
@@ -57,7 +57,7 @@ class DataReport:
         }
 
     def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:
-        """The process's metrics."""
+        """Return the process's metrics."""
         store = self._store
         yield metrics.ENDPOINTS.sample(len(store.changes))
         yield metrics.STORE_SEQUENCE.sample(store.changes.sequence)

@@ -23,7 +23,8 @@ from diem.process.limits import RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
-from services.data.api import Api, ApiOptions
+from services.data.api import ApiOptions, make_api
+from services.data.api.guard import Guard
 from services.data.api.page import openapi
 from services.data.store import Store
 
@@ -42,7 +43,7 @@ class Served:
     """The application with its store: both live on schemathesis's event loop, from its startup to its shutdown."""
 
     def __init__(self) -> None:
-        self._api: Api | None = None
+        self._api: Guard | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak the lifespan protocol, and pass requests on."""
@@ -57,7 +58,7 @@ class Served:
             async with store.serving():
                 clock = SystemClock()
                 access = Access(PLANS, Keyring([API_KEY]), store, clock)
-                self._api = Api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access)
+                self._api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access)
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()

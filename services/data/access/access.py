@@ -64,12 +64,12 @@ class Usage:
         if cell.key and not refused:
             self._name(cell, day)
 
-    def take(self) -> list[Accessed]:
-        """What was counted since the last time, as entries of events."""
+    def drain(self) -> list[Accessed]:
+        """Return and reset the counts since the last call, as entries of events."""
         return [Accessed(*cell, *count) for cell, count in self.swap().items()]
 
     def swap(self) -> dict[Cell, Count]:
-        """What was counted since the last time."""
+        """Return and reset the counts since the last call."""
         cells, self._cells = self._cells, {}
         return cells
 
@@ -127,59 +127,59 @@ class Access:
 
     @classmethod
     async def open(cls, plans: AccessPlans, store: Store, clock: Clock) -> Self:
-        """Read the keys of the store.
+        """Open the store's keys.
 
         Raises:
             StoreUnavailable: it cannot be read.
         """
         ring = Keyring(await store.transact(records.read_keys))
-        if lost := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
-            _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(lost))
+        if unconfigured := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
+            _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(unconfigured))
         return cls(plans, ring, store, clock)
 
     # Requests
 
-    async def admit(self, text: str, asked: QuotaRequest) -> QuotaDecision:
-        """Decide on a request that shows a key."""
+    async def admit(self, text: str, request: QuotaRequest) -> QuotaDecision:
+        """Admit or refuse a request with a key."""
         key = self._ring.verify(text)
         if key is None:
             self._unknown += 1
             return QuotaDecision(QuotaReason.UNKNOWN)
         plan = self.plans.get(key.plan)
         if plan is None:
-            return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), asked)
-        reason = QuotaReason.ADMITTED if asked.free else await self._accounts.take(key, plan)
+            return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), request)
+        reason = QuotaReason.ADMITTED if request.free else await self._accounts.acquire(key, plan)
         if reason is QuotaReason.UNKNOWN:
             self._unknown += 1
             return QuotaDecision(reason)
         if reason is QuotaReason.ADMITTED:
-            reason = _allowed(plan, asked)
-        return self._count(self._verdict(reason, plan, self._accounts.quota(key, plan), key), asked)
+            reason = _allowed(plan, request)
+        return self._count(self._decision(reason, plan, self._accounts.quota(key, plan), key), request)
 
-    def admit_anonymous(self, plan: AccessPlan, address: str, asked: QuotaRequest) -> QuotaDecision:
-        """Decide on a request of an address without a key, under the configured plan for those.
+    def admit_anonymous(self, plan: AccessPlan, address: str, request: QuotaRequest) -> QuotaDecision:
+        """Admit or refuse a request without a key, under the configured anonymous plan.
 
         Its counts are in memory alone: an address is not for the store to keep.
         """
-        reason, quota = self._addresses.take(plan, address)
+        reason, quota = self._addresses.acquire(plan, address)
         if reason is QuotaReason.ADMITTED:
-            reason = _allowed(plan, asked)
-        return self._count(self._verdict(reason, plan, quota, None), asked)
+            reason = _allowed(plan, request)
+        return self._count(self._decision(reason, plan, quota, None), request)
 
-    def _verdict(self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
+    def _decision(self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
         waits = {limit.name: limit.reset_s for limit in limits}
         wait_s = 2 if reason is QuotaReason.UNAVAILABLE else waits.get(reason.value, 0)
         return QuotaDecision(reason, plan.name, limits, wait_s, key)
 
-    def _count(self, verdict: QuotaDecision, asked: QuotaRequest) -> QuotaDecision:
-        if not asked.free:
+    def _count(self, decision: QuotaDecision, request: QuotaRequest) -> QuotaDecision:
+        if not request.free:
             # What clients ask for is theirs to choose: names that there are not would be without number.
-            known = asked.endpoint is not None and self._store.index.heads.get(asked.endpoint) is not None
-            endpoint = asked.endpoint if known and asked.endpoint is not None else ""
-            cell = Cell(verdict.key.id if verdict.key else "", verdict.plan, endpoint)
-            self.usage.add(cell, verdict.reason, self._today, refused=verdict.reason is not QuotaReason.ADMITTED)
-        return verdict
+            known = request.endpoint is not None and self._store.index.heads.get(request.endpoint) is not None
+            endpoint = request.endpoint if known and request.endpoint is not None else ""
+            cell = Cell(decision.key.id if decision.key else "", decision.plan, endpoint)
+            self.usage.add(cell, decision.reason, self._today, refused=decision.reason is not QuotaReason.ADMITTED)
+        return decision
 
     @property
     def _today(self) -> int:
@@ -197,11 +197,11 @@ class Access:
     # Administration
 
     def all_keys(self) -> list[Key]:
-        """All keys, the oldest first."""
+        """Return all keys, the oldest first."""
         return self._ring.all()
 
     async def create(self, name: str, plan: str) -> tuple[Key, str]:
-        """Make a key; returns what is kept of it, and the key itself.
+        """Create a key; return its record and its text.
 
         Raises:
             UnknownPlan: there is no such plan.
@@ -224,7 +224,7 @@ class Access:
         return key, text
 
     async def revoke(self, key_id: str) -> Key | None:
-        """Let a key be of no use from now on; None when there is none.
+        """Revoke a key; None when there is none.
 
         Raises:
             StoreUnavailable: it is of no use now, but will be again after a restart: the store does not know.
@@ -239,10 +239,10 @@ class Access:
         return key
 
     def verify(self, text: str) -> Key | None:
-        """The key that a text is; None when it is none of ours, or is revoked."""
+        """Return the key of a text; None when it is unknown or revoked."""
         return self._ring.verify(text)
 
-    async def standing(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
+    async def usage_of(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
         """Requests of a key today that were answered, or lost with a process that was killed; and its limits.
 
         Raises:
@@ -255,11 +255,11 @@ class Access:
         return used, tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms(), used))
 
     async def close(self) -> None:
-        """Give back what was reserved and not used; no request is admitted any more that needs a reservation."""
+        """Release unused reservations; requests that need one are refused from now on."""
         await self._accounts.close()
 
 
-def _allowed(plan: AccessPlan, asked: QuotaRequest) -> QuotaReason:
-    if asked.writes:
+def _allowed(plan: AccessPlan, request: QuotaRequest) -> QuotaReason:
+    if request.writes:
         return QuotaReason.READ_ONLY
-    return QuotaReason.ADMITTED if asked.endpoint is None or plan.may_read(asked.endpoint) else QuotaReason.PREFIX
+    return QuotaReason.ADMITTED if request.endpoint is None or plan.may_read(request.endpoint) else QuotaReason.PREFIX

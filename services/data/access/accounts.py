@@ -22,7 +22,7 @@ Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
 
 
 class UsageLedger:
-    """Hands out what was committed, and nothing else. Callers bound what waits: one request for each key."""
+    """Adds to the day's counts in the store, many keys in one transaction. Bounded: one waiting request per key."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
@@ -31,7 +31,7 @@ class UsageLedger:
         self.commits = 0
 
     async def add(self, key_id: str, day: int, units: int) -> int:
-        """Add to the count of a key on a day; returns the total since then. 0 units only ask.
+        """Add to the count of a key on a day; return the total. 0 units only query.
 
         Raises:
             StoreUnavailable: the store cannot commit now; the units may be lost.
@@ -69,14 +69,14 @@ MAX_ADDRESSES: Final = 10_000
 
 
 class Addresses:
-    """Their quotas, in memory alone: an address is not for the store to keep."""
+    """Quotas of anonymous addresses, in memory only: addresses are not stored."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._quotas: OrderedDict[str, Quota] = OrderedDict()
 
-    def take(self, plan: AccessPlan, address: str) -> tuple[QuotaReason, Quota]:
-        """Take one unit of an address; returns how that went, and what its quota is."""
+    def acquire(self, plan: AccessPlan, address: str) -> tuple[QuotaReason, Quota]:
+        """Acquire one unit of an address; return the outcome, and the quota."""
         which = address_key(address)
         quota = self._quotas.get(which)
         if quota is None:
@@ -86,11 +86,11 @@ class Addresses:
         else:
             self._quotas.move_to_end(which)
         now, day = self._clock.monotonic(), day_of(self._clock.wall_ms())
-        outcome = quota.take(now, day)
+        outcome = quota.acquire(now, day)
         if outcome is QuotaOutcome.RESERVE:
             # Nobody has to be asked: the whole day is here.
-            quota.granted(day, quota.whole, quota.whole)
-            outcome = quota.take(now, day)
+            quota.grant(day, quota.whole, quota.whole)
+            outcome = quota.acquire(now, day)
         return REASONS[outcome], quota
 
 
@@ -109,7 +109,7 @@ class _Account:
 
 
 class KeyAccounts:
-    """Of keys that were used; as many as there are keys at most.
+    """Quotas of the keys that were used; bounded by the number of keys.
 
     Args:
         ledger: reserves units in the store.
@@ -129,15 +129,15 @@ class KeyAccounts:
         return self._account(key, plan).quota
 
     def forget(self, key_id: str) -> None:
-        """A key is of no use any more."""
+        """Drop a revoked key."""
         self._accounts.pop(key_id, None)
 
-    async def take(self, key: Key, plan: AccessPlan) -> QuotaReason:
-        """Take one unit; waits for the store where none is reserved. `UNKNOWN`: it was revoked meanwhile."""
+    async def acquire(self, key: Key, plan: AccessPlan) -> QuotaReason:
+        """Acquire one unit; wait for the store where none is reserved. ``UNKNOWN``: the key was revoked meanwhile."""
         account = self._account(key, plan)
         while True:
             day = self._today
-            outcome = account.quota.take(self._clock.monotonic(), day)
+            outcome = account.quota.acquire(self._clock.monotonic(), day)
             if outcome is not QuotaOutcome.RESERVE:
                 break
             try:
@@ -154,7 +154,7 @@ class KeyAccounts:
         return REASONS[outcome]
 
     async def used(self, key: Key) -> int:
-        """Units of today that were handed out, or lost with a process that was killed.
+        """Return today's units that were handed out, or lost with a process that was killed.
 
         Raises:
             StoreUnavailable: that is not known, and the store cannot be asked.
@@ -164,11 +164,11 @@ class KeyAccounts:
         return await self._ledger.add(key.id, day, 0) if used is None else used
 
     async def close(self) -> None:
-        """Give back what was reserved and not used; no request is admitted any more that needs a reservation."""
+        """Release unused reservations; requests that need one are refused from now on."""
         self._closed = True
         pending = [account.pending for account in self._accounts.values() if account.pending is not None]
         await asyncio.gather(*pending, return_exceptions=True)
-        left = [(key_id, *account.quota.give_back()) for key_id, account in self._accounts.items()]
+        left = [(key_id, *account.quota.release()) for key_id, account in self._accounts.items()]
         given = [self._ledger.add(key_id, day, -units) for key_id, day, units in left if units]
         ended = await asyncio.gather(*given, return_exceptions=True)
         for failed in {str(each) for each in ended if isinstance(each, BaseException)}:
@@ -183,7 +183,7 @@ class KeyAccounts:
     def _reserving(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> "asyncio.Task[None]":
         if account.pending is None:
             account.pending = asyncio.create_task(self._reserve(key, plan, account, day))
-            account.pending.add_done_callback(_heard)
+            account.pending.add_done_callback(_log_failure)
         return account.pending
 
     async def _reserve(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> None:
@@ -191,11 +191,11 @@ class KeyAccounts:
         try:
             if self._closed:
                 raise StoreUnavailable("the service is stopping")
-            account.quota.granted(day, units, await self._ledger.add(key.id, day, units))
+            account.quota.grant(day, units, await self._ledger.add(key.id, day, units))
         except StoreUnavailable:
             if plan.per_day is not None:
                 raise
-            account.quota.lent(day, units)
+            account.quota.lend(day, units)
         finally:
             account.pending = None
 
@@ -204,7 +204,7 @@ class KeyAccounts:
         return day_of(self._clock.wall_ms())
 
 
-def _heard(reservation: "asyncio.Task[None]") -> None:
+def _log_failure(reservation: "asyncio.Task[None]") -> None:
     # One that was made ahead has nobody who waits for it.
     if not reservation.cancelled() and (error := reservation.exception()) is not None:
         _logger.debug("units could not be reserved", error=str(error))

@@ -95,7 +95,7 @@ class Quota:
         self._beyond = 0
         """Of those, the ones that we reserved beyond the plan, not knowing how many there were."""
 
-    def take(self, now: float, day: int) -> QuotaOutcome:
+    def acquire(self, now: float, day: int) -> QuotaOutcome:
         """Take one unit of both limits, or none of either.
 
         Args:
@@ -126,7 +126,7 @@ class Quota:
         """Whether the next block should be reserved now, so that no request waits for it."""
         return self.day == day and self.spare < self.block() // 2 and self.total < self._per_day
 
-    def granted(self, day: int, amount: int, total: int) -> None:
+    def grant(self, day: int, amount: int, total: int) -> None:
         """Units were reserved.
 
         Args:
@@ -141,14 +141,14 @@ class Quota:
         self._beyond += amount - ours
         self.total = total
 
-    def lent(self, day: int, units: int) -> None:
+    def lend(self, day: int, units: int) -> None:
         """Units that the store does not know of are ours: the plan has no limit a day that they could exceed."""
         total = self.total if day == self.day else 0
-        self.granted(day, units, total + units)
+        self.grant(day, units, total + units)
         # Those of them that are handed out are added to the store when the rest is given back.
         self._beyond -= units
 
-    def give_back(self) -> tuple[int, int]:
+    def release(self) -> tuple[int, int]:
         """Let go of what was not handed out; returns the day, and by how many units the store has too many for it."""
         day, units = self.day, self.spare + self._beyond
         self.day, self.spare, self._beyond = -1, 0, 0

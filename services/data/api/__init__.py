@@ -5,6 +5,6 @@ Reading order: ``app`` (routes), ``guard``, ``cors`` and ``cost`` (middleware), 
 application of its own, on the internal listener; ``openapi.json`` describes the interface.
 """
 
-from services.data.api.app import Api, ApiOptions
+from services.data.api.app import ApiOptions, make_api
 
-__all__ = ["Api", "ApiOptions"]
+__all__ = ["ApiOptions", "make_api"]

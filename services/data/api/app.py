@@ -1,6 +1,6 @@
-"""Puts the REST interface together: routes, error handlers and the guard around them."""
+"""Assemble the REST interface: routes, error handlers and the guard around them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diem.errors import DiemError
 from diem.links.rest import on_defect, on_http_error
-from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.limits import AddressRateLimiter, RateLimit
@@ -45,7 +44,7 @@ register_url_convertor("rest", _RestConvertor())
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """What the interface is told: names, page, and the plan of anonymous readers."""
+    """Options of the interface: host names, page, servers, and limits of anonymous readers."""
 
     page_dir: Path
     hosts: frozenset[str] = LOOPBACK_NAMES
@@ -59,69 +58,54 @@ class ApiOptions:
     loopback_rate: RateLimit = field(default=RateLimit(2000, 8000))
 
 
-class Api:
-    """The ASGI application of the public listener."""
+def make_api(
+    store: Store,
+    write_key: SharedKey,
+    owner_of: OwnerOf,
+    options: ApiOptions,
+    clock: Clock | None = None,
+    *,
+    access: Access | None = None,
+    sources: SourcesStatus = list,
+) -> Guard:
+    """Return the ASGI application of the public listener: the routes behind their guard."""
+    clock = clock or SystemClock()
+    access = access or Access(AccessPlans(), Keyring(), store, clock)
+    data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
+    page = Page(options.page_dir, options.mode, options.servers, options.metadata)
 
-    def __init__(
-        self,
-        store: Store,
-        write_key: SharedKey,
-        owner_of: OwnerOf,
-        options: ApiOptions,
-        clock: Clock | None = None,
-        *,
-        access: Access | None = None,
-        sources: SourcesStatus = list,
-    ) -> None:
-        clock = clock or SystemClock()
-        access = access or Access(AccessPlans(), Keyring(), store, clock)
-        data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
-        page = Page(options.page_dir, options.mode, options.servers, options.metadata)
-
-        application = Starlette(
-            routes=[
-                Route("/v1/endpoints", data.catalogue, methods=["GET"]),
-                Route(PREFIX, data.put_bulk, methods=["PUT"]),
-                _methods(PREFIX + "/{endpoint:rest}", GET=data.read, PUT=data.put, DELETE=data.delete),
-                Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
-                Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
-                Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
-                Route("/config.json", page.config, methods=["GET"]),
-                Route("/openapi.json", page.openapi, methods=["GET"]),
-            ],
-            exception_handlers={
-                DiemError: problems.on_data_error,
-                HTTPException: on_http_error,
-                Exception: on_defect,
-            },
-        )
-        # Not a route: it would take the paths above for every method that they do not have.
-        application.router.default = _other_paths(page)
-        # A redirect to a path with or without a slash would name the Host header's choice of a host.
-        application.router.redirect_slashes = False
-        self._guard = Guard(
-            application,
-            hosts=options.hosts,
-            plan=AddressRateLimiter(options.rate, options.loopback_rate),
-            write_key=write_key,
-            access=access,
-            anonymous=options.anonymous,
-            cors=Cors(options.cors_origins),
-            concurrent_reads=options.concurrent_reads,
-            clock=clock,
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await self._guard(scope, receive, send)
-
-    def is_privileged(self, scope: Scope) -> bool:
-        """Whether a request shows the write key: it has connections of its own, and does not wait behind reads."""
-        return self._guard.is_privileged(scope)
-
-    def samples(self) -> Iterable[metrics.Sample]:
-        """The interface's metrics."""
-        return self._guard.samples()
+    application = Starlette(
+        routes=[
+            Route("/v1/endpoints", data.catalogue, methods=["GET"]),
+            Route(PREFIX, data.put_bulk, methods=["PUT"]),
+            _methods(PREFIX + "/{endpoint:rest}", GET=data.read, PUT=data.put, DELETE=data.delete),
+            Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
+            Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
+            Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
+            Route("/config.json", page.config, methods=["GET"]),
+            Route("/openapi.json", page.openapi, methods=["GET"]),
+        ],
+        exception_handlers={
+            DiemError: problems.on_data_error,
+            HTTPException: on_http_error,
+            Exception: on_defect,
+        },
+    )
+    # Not a route: it would take the paths above for every method that they do not have.
+    application.router.default = _other_paths(page)
+    # A redirect to a path with or without a slash would name the Host header's choice of a host.
+    application.router.redirect_slashes = False
+    return Guard(
+        application,
+        hosts=options.hosts,
+        plan=AddressRateLimiter(options.rate, options.loopback_rate),
+        write_key=write_key,
+        access=access,
+        anonymous=options.anonymous,
+        cors=Cors(options.cors_origins),
+        concurrent_reads=options.concurrent_reads,
+        clock=clock,
+    )
 
 
 def _other_paths(page: Page) -> ASGIApp:

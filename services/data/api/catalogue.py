@@ -77,11 +77,11 @@ class Catalogue:
             compressed: it is gzipped when this returns.
         """
         made = 0
-        found = self._kept(wanted, fresh=fresh)
+        found = self._cached(wanted, fresh=fresh)
         if found is None or (compressed and found._compressed is None):  # noqa: SLF001
             async with self._making:
                 # Whoever waited finds what the one before has made.
-                found = self._kept(wanted, fresh=fresh)
+                found = self._cached(wanted, fresh=fresh)
                 if found is None:
                     found = await self._make(wanted)
                     made = found.entries
@@ -89,7 +89,7 @@ class Catalogue:
                     await found.compressed()
         return found, made
 
-    def _kept(self, wanted: CataloguePage, *, fresh: bool) -> Part | None:
+    def _cached(self, wanted: CataloguePage, *, fresh: bool) -> Part | None:
         found = self._parts.get(wanted)
         if found is None:
             return None

@@ -80,15 +80,15 @@ class HistoryApi:
 
     async def _describe(self, request: Request, endpoint: str) -> VersionList:
         async with self._turn:
-            kept = await self._store.reads.versions(endpoint)
-            size = sum(len(each.content) for each in kept)
+            retained = await self._store.reads.versions(endpoint)
+            size = sum(len(each.content) for each in retained)
             cost.add(request, size // BYTES_A_REQUEST)
-            body = await asyncio.to_thread(_body, endpoint, kept) if size > LARGE else _body(endpoint, kept)
-        made = VersionList(kept[0].version, len(kept), body)
-        self._keep(endpoint, made)
+            body = await asyncio.to_thread(_body, endpoint, retained) if size > LARGE else _body(endpoint, retained)
+        made = VersionList(retained[0].version, len(retained), body)
+        self._cache(endpoint, made)
         return made
 
-    def _keep(self, endpoint: str, made: VersionList) -> None:
+    def _cache(self, endpoint: str, made: VersionList) -> None:
         before = self._descriptions.pop(endpoint, None)
         self._bytes += len(made.body) - (len(before.body) if before is not None else 0)
         self._descriptions[endpoint] = made
@@ -97,17 +97,17 @@ class HistoryApi:
             self._bytes -= len(oldest.body)
 
 
-def _body(endpoint: str, kept: list[StoredVersion]) -> bytes:
-    return orjson.dumps({"endpoint": endpoint, "versions": describe(kept)})
+def _body(endpoint: str, retained: list[StoredVersion]) -> bytes:
+    return orjson.dumps({"endpoint": endpoint, "versions": describe(retained)})
 
 
-def describe(kept: list[StoredVersion]) -> list[dict[str, Any]]:
+def describe(retained: list[StoredVersion]) -> list[dict[str, Any]]:
     """What is said of each version, newest first.
 
     ``revised`` is the number of times that this version and the one before both have, with other values; None of the
     oldest, whose predecessor is not kept.
     """
-    values = [_values(each.content) for each in kept]
+    values = [_values(each.content) for each in retained]
     revised: list[int | None] = [
         sum(1 for time, value in new.items() if time in old and old[time] != value) for new, old in pairwise(values)
     ]
@@ -119,7 +119,7 @@ def describe(kept: list[StoredVersion]) -> list[dict[str, Any]]:
             "points": len(points),
             "revised": count,
         }
-        for each, points, count in zip(kept, values, [*revised, None], strict=True)
+        for each, points, count in zip(retained, values, [*revised, None], strict=True)
     ]
 
 

@@ -58,7 +58,7 @@ class UsageApi:
         key = None if text is None else self._access.verify(text)
         if key is None:
             return unauthorised("usage is told to who shows an API key")
-        used, limits = await self._access.standing(key)
+        used, limits = await self._access.usage_of(key)
         plan = self._access.plans.get(key.plan)
         now_ms = self._clock.wall_ms()
         day = day_of(now_ms)

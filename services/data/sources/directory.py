@@ -24,13 +24,13 @@ from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
 
 SUFFIXES: Final = (".csv", ".parquet")
-_PASSED_OVER: Final = (".", "~", "#", "_")
+_IGNORED: Final = (".", "~", "#", "_")
 """First letters of names that are hidden, or temporary to the programs that write them."""
 _ENTRIES_PER_FILE: Final = 10
 
 
-class Seen(NamedTuple):
-    """A file as one look saw it; two looks that see the same saw it stand still."""
+class FileStamp(NamedTuple):
+    """Identity and size of a file at one scan; a file with equal stamps in two scans is stable."""
 
     size: int
     modified_ns: int
@@ -38,25 +38,25 @@ class Seen(NamedTuple):
     device: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> "Seen":
-        """What a stat says."""
+    def of(cls, status: os.stat_result) -> "FileStamp":
+        """Return the stamp of a stat result."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
 
 
-class Look(NamedTuple):
-    """What one look saw: the files by name, and whether there were more than may be."""
+class DirectoryListing(NamedTuple):
+    """Result of one scan: stamps by name, and whether there are more files than allowed."""
 
-    files: dict[str, Seen]
+    files: dict[str, FileStamp]
     more: bool
 
 
 def is_data(name: str) -> bool:
     """Whether a name is that of a data file: not hidden, not temporary, and of a known kind."""
-    return name.lower().endswith(SUFFIXES) and not name.startswith(_PASSED_OVER)
+    return name.lower().endswith(SUFFIXES) and not name.startswith(_IGNORED)
 
 
-def look(directory: Path, only: str | None, max_files: int) -> Look:
-    """See which data files there are; blocks.
+def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
+    """List the data files of a directory; blocks.
 
     Args:
         directory: where.
@@ -68,25 +68,25 @@ def look(directory: Path, only: str | None, max_files: int) -> Look:
     """
     with os.scandir(directory) as entries:
         if only is not None:
-            return Look(_regular(directory, [only]), more=False)
+            return DirectoryListing(_regular(directory, [only]), more=False)
         found = list(islice(entries, max_files * _ENTRIES_PER_FILE + 1))
     names = sorted(entry.name for entry in found if is_data(entry.name))
     more = len(names) > max_files or len(found) > max_files * _ENTRIES_PER_FILE
-    return Look(_regular(directory, names[:max_files]), more)
+    return DirectoryListing(_regular(directory, names[:max_files]), more)
 
 
-def _regular(directory: Path, names: Sequence[str]) -> dict[str, Seen]:
+def _regular(directory: Path, names: Sequence[str]) -> dict[str, FileStamp]:
     """Those names that are regular files, or links to one."""
     files = {}
     for name in names:
         with contextlib.suppress(OSError):  # it went away, or is a link to nothing
             status = (directory / name).stat()
             if stat.S_ISREG(status.st_mode):
-                files[name] = Seen.of(status)
+                files[name] = FileStamp.of(status)
     return files
 
 
-def read(path: Path, seen: Seen, max_bytes: int) -> bytes | None:
+def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
     """Read a whole file; None when it is not, or no longer, what was seen: it is being written. Blocks.
 
     Raises:
@@ -94,7 +94,7 @@ def read(path: Path, seen: Seen, max_bytes: int) -> bytes | None:
         InvalidDataset: it is a link that leads out of its directory.
         OSError: it cannot be read.
     """
-    if seen.size > max_bytes:
+    if stamp.size > max_bytes:
         raise BodyTooLarge(f"the file has more than {max_bytes} bytes")
     # Whoever may write here could else have files read that are not his: errors quote what was read.
     real = path.resolve()
@@ -102,23 +102,23 @@ def read(path: Path, seen: Seen, max_bytes: int) -> bytes | None:
         raise InvalidDataset("it is a link that leads out of the directory")
     # Without waiting: what was a file may have become a pipe, on which opening would wait for a writer.
     with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
-        if Seen.of(os.fstat(file.fileno())) != seen:
+        if FileStamp.of(os.fstat(file.fileno())) != stamp:
             return None
-        body = file.read(seen.size + 1)
-        if len(body) != seen.size or Seen.of(os.fstat(file.fileno())) != seen:
+        body = file.read(stamp.size + 1)
+        if len(body) != stamp.size or FileStamp.of(os.fstat(file.fileno())) != stamp:
             return None
     return body
 
 
 BACKOFF_CAP_S: Final = 60.0
-MOVING_S: Final = 60.0
-MOVING_LOOKS: Final = 5
-"""A file that was another one at so many looks in a row, and for so long, is told: it may never stand still."""
+CHANGING_S: Final = 60.0
+CHANGING_SCANS: Final = 5
+"""A file that changed in so many scans in a row, for so long, is reported: it may never be stable."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class _Shadowed(DataError):
+class _DuplicateEndpoint(DataError):
     """Another file gives the same endpoint."""
 
     code = "shadowed"
@@ -127,15 +127,15 @@ class _Shadowed(DataError):
 
 @dataclass(slots=True)
 class _File:
-    """What is known of a file: how the last look saw it, which state of it was dealt with, and what was wrong."""
+    """State of a file: its last stamp, the stamp that was ingested, and the last error."""
 
-    seen: Seen | None = None
-    done: Seen | None = None
+    stamp: FileStamp | None = None
+    done: FileStamp | None = None
     digest: bytes = b""
     error: str | None = None
     fault: Fault = Fault.INVALID
-    moving: int = 0
-    """Looks in a row that saw another state than the one before."""
+    changing: int = 0
+    """Scans in a row with another stamp than before."""
 
 
 class DirectorySource:
@@ -162,7 +162,7 @@ class DirectorySource:
         self._sleep = sleep
         self._uniform = uniform
         self._files: dict[str, _File] = {}
-        self._in_a_row = 0
+        self._failures = 0
         self._more = False
 
     @property
@@ -171,22 +171,22 @@ class DirectorySource:
         return self._config.claims
 
     async def run(self, sink: Sink) -> None:
-        """Look until cancelled."""
+        """Scan until cancelled."""
         while True:
-            await self._sleep(await self.look(sink))
+            await self._sleep(await self.scan(sink))
 
-    async def look(self, sink: Sink) -> float:
-        """Look once; returns the seconds to wait before the next look."""
+    async def scan(self, sink: Sink) -> float:
+        """Scan once; return the seconds to wait before the next scan."""
         config = self._config
         try:
-            seen = await asyncio.to_thread(look, self._path, config.file, config.max_files)
+            stamp = await asyncio.to_thread(scan, self._path, config.file, config.max_files)
         except OSError as error:
             self.health.failed(f"the directory cannot be read: {error.strerror}", fault=Fault.UNREACHABLE)
-            self._in_a_row += 1
-            most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._in_a_row, 16))
+            self._failures += 1
+            most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._failures, 16))
             return self._uniform(config.every, max(most, config.every))
-        self._in_a_row = 0
-        self._files = {name: self._files.get(name, _File()) for name in seen.files}
+        self._failures = 0
+        self._files = {name: self._files.get(name, _File()) for name in stamp.files}
         firsts: dict[str, str] = {}
         faults = 0
         for name, file in self._files.items():
@@ -195,13 +195,13 @@ class DirectorySource:
             if first != name:
                 # Whatever was taken of it, the endpoint has the other one's data now.
                 file.done, file.digest = None, b""
-            stands_still, file.seen = file.seen == seen.files[name], seen.files[name]
-            file.moving = 0 if stands_still else file.moving + 1
+            stands_still, file.stamp = file.stamp == stamp.files[name], stamp.files[name]
+            file.changing = 0 if stands_still else file.changing + 1
             if not stands_still:
                 faults += self._wait_for(file)
-            elif file.done != file.seen:
-                faults += await self._take(name, file, endpoint, first, sink)
-        self._tell(faults, more=seen.more)
+            elif file.done != file.stamp:
+                faults += await self._ingest(name, file, endpoint, first, sink)
+        self._report_health(faults, more=stamp.more)
         return config.every
 
     def _endpoint(self, name: str) -> str:
@@ -209,7 +209,7 @@ class DirectorySource:
 
     def _wait_for(self, file: _File) -> bool:
         """Let a file be written; returns whether that has become a fault now."""
-        too_long = file.moving == max(MOVING_LOOKS, math.ceil(MOVING_S / self._config.every))
+        too_long = file.changing == max(CHANGING_SCANS, math.ceil(CHANGING_S / self._config.every))
         if too_long:
             file.done = None
             file.fault = Fault.UNREACHABLE
@@ -218,29 +218,29 @@ class DirectorySource:
             )
         return too_long
 
-    async def _take(self, name: str, file: _File, endpoint: str, first: str, sink: Sink) -> bool:
+    async def _ingest(self, name: str, file: _File, endpoint: str, first: str, sink: Sink) -> bool:
         """Take a file as it is now; returns whether there is a fault that was not there before."""
         before, file.error = file.error, None
-        seen = file.seen
+        stamp = file.stamp
         try:
             if first != name:
-                raise _Shadowed(f"{_shown(first)} is {endpoint} already")
+                raise _DuplicateEndpoint(f"{_display_name(first)} is {endpoint} already")
             if await self._store(name, file, endpoint, sink):
-                file.done = seen
+                file.done = stamp
         except OSError as error:
             file.error, file.fault = error.strerror or type(error).__name__, Fault.UNREACHABLE
         except DiemError as error:
             file.error, file.fault = str(error), fault_of(error)
             # The same bytes will be as wrong the next time; only what does not depend on them is tried again.
             if not error.retriable:
-                file.done = seen
+                file.done = stamp
         return file.error is not None and file.error != before
 
     async def _store(self, name: str, file: _File, endpoint: str, sink: Sink) -> bool:
         """Read, check and store a file; false when it is being written."""
-        if file.seen is None:
+        if file.stamp is None:
             return False
-        body = await asyncio.to_thread(read, self._path / name, file.seen, self._config.max_bytes)
+        body = await asyncio.to_thread(read, self._path / name, file.stamp, self._config.max_bytes)
         if body is None:
             return False
         digest = blake2b(body, digest_size=16).digest()
@@ -256,8 +256,8 @@ class DirectorySource:
         (dataset,) = datasets.read_table(table, self._config.declared(endpoint))
         return dataset
 
-    def _tell(self, faults: int, *, more: bool) -> None:
-        wrong = [f"{_shown(name)}: {file.error}" for name, file in self._files.items() if file.error is not None]
+    def _report_health(self, faults: int, *, more: bool) -> None:
+        wrong = [f"{_display_name(name)}: {file.error}" for name, file in self._files.items() if file.error is not None]
         faults += more and not self._more
         self._more = more
         if more:
@@ -270,5 +270,5 @@ class DirectorySource:
         self.health.failed(wrong[0] + others, times=faults, fault=next(iter(faults_now), Fault.INVALID))
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     return name.encode(errors="replace").decode()[:80]

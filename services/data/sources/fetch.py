@@ -30,8 +30,8 @@ class ReadBudget:
     def __init__(self) -> None:
         self.left = 0
 
-    def take(self, count: int) -> None:
-        """Count what was read; raises TooMuch."""
+    def consume(self, count: int) -> None:
+        """Count bytes that were read; raise ResponseTooLarge beyond the budget."""
         self.left -= count
         if self.left < 0:
             raise ResponseTooLarge("the answer is longer than it may be")
@@ -44,7 +44,7 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpcore's name
         data = await self._stream.read(min(max_bytes, READ), timeout)
-        self._allowance.take(len(data))
+        self._allowance.consume(len(data))
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109

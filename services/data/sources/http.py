@@ -79,7 +79,7 @@ class HttpSource:
         self._validators: dict[str, str] = {}
         self._stored = b""
         self._names: set[str] = set()
-        self._in_a_row = 0
+        self._failures = 0
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -108,10 +108,10 @@ class HttpSource:
                 await self._store(found, sink)
         except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
             self.health.failed(_text(error), fault=_fault(error))
-            self._in_a_row += 1
-            return self._patience(error)
+            self._failures += 1
+            return self._retry_delay_s(error)
         self.health.succeeded()
-        self._in_a_row = 0
+        self._failures = 0
         return self._scheduled()
 
     def _now(self) -> float:
@@ -122,9 +122,9 @@ class HttpSource:
         wait_s = next_time(config.at, config.zone, self._now()) - self._now() if config.at else config.every
         return wait_s + self._uniform(0, config.jitter) if config.jitter else wait_s
 
-    def _patience(self, error: Exception) -> float:
+    def _retry_delay_s(self, error: Exception) -> float:
         every = self._config.every
-        most = min(BACKOFF_CAP_S, every * 2 ** min(self._in_a_row, 16))
+        most = min(BACKOFF_CAP_S, every * 2 ** min(self._failures, 16))
         if not self._config.at:
             wait_s = self._uniform(min(_LEAST_WAIT_S, most), max(most, every))
         else:

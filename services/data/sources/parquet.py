@@ -52,8 +52,8 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
     except UnicodeDecodeError:
         raise MalformedBody("not Parquet, or not all of it: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
-        told, _, _ = str(error).partition("\n")
-        raise MalformedBody(f"not Parquet, or not all of it: {told[:120]}") from None
+        message, _, _ = str(error).partition("\n")
+        raise MalformedBody(f"not Parquet, or not all of it: {message[:120]}") from None
     return CsvTable(frozenset(names), rows, place="row")
 
 

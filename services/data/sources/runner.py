@@ -81,7 +81,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class SourceRunner:
-    """All sources of a process.
+    """Runs all sources of a process.
 
     Raises:
         ClaimedTwice: two of them want the same endpoint.
@@ -90,12 +90,12 @@ class SourceRunner:
     def __init__(self, sources: Sequence[Source], types: Mapping[str, str] | None = None) -> None:
         self._sources = sources
         self._types = types or {}
-        self._kept: dict[str, set[str]] = {source.name: set() for source in sources}
+        self._endpoints_of: dict[str, set[str]] = {source.name: set() for source in sources}
         self.claims = Claims(sources)
 
     @classmethod
     def configured(cls, config: Config, clock: Clock) -> "SourceRunner":
-        """The sources that a configuration lists.
+        """Create the sources of a configuration.
 
         Raises:
             ConfigurationError: one of them, or its type, cannot be used.
@@ -106,10 +106,10 @@ class SourceRunner:
         """Run every source until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
-                tasks.create_task(_keep(source, self._sink_of(source.name, sink)))
+                tasks.create_task(_supervise(source, self._sink_of(source.name, sink)))
 
     def _sink_of(self, name: str, sink: Sink) -> Sink:
-        """A sink that takes of a source what it claimed and nothing else, and counts its endpoints."""
+        """Return a sink that accepts only what a source claimed, and counts its endpoints."""
 
         async def put(datasets: Sequence[Dataset], *, source: str) -> object:
             for dataset in datasets:
@@ -117,21 +117,21 @@ class SourceRunner:
                     raise InvalidDataset(f"{dataset.endpoint} is not claimed by the source {name!r}")
                 check_storable(dataset)
             stored = await sink(datasets, source=name)
-            self._kept[name].update(dataset.endpoint for dataset in datasets)
+            self._endpoints_of[name].update(dataset.endpoint for dataset in datasets)
             return stored
 
         return put
 
     def status(self) -> list[dict[str, Any]]:
-        """How each source is doing, for operators; ``endpoints`` is how many it has brought since the start."""
+        """Return each source's health for operators; ``endpoints`` counts those it has written since the start."""
         return [self._entry(source, source.health.status()) for source in self._sources]
 
     def public_status(self) -> list[dict[str, Any]]:
-        """How each source is doing, for everybody: what is wrong is in words of ours."""
+        """Return each source's health for readers: faults in general words."""
         return [self._entry(source, source.health.public_status()) for source in self._sources]
 
     def _entry(self, source: Source, health: dict[str, Any]) -> dict[str, Any]:
-        kept = len(self._kept[source.name])
+        kept = len(self._endpoints_of[source.name])
         return {"name": source.name, "type": self._types.get(source.name, ""), **health, "endpoints": kept}
 
     def samples(self) -> Iterable[metrics.Sample]:
@@ -187,7 +187,7 @@ def _plugged_in(table: SourceTable, clock: Clock) -> Source:
         raise plugins.BadPlugin(table.type, reason) from error
 
 
-async def _keep(source: Source, sink: Sink) -> None:
+async def _supervise(source: Source, sink: Sink) -> None:
     while True:
         try:
             await source.run(sink)

@@ -30,9 +30,9 @@ TIMEOUT_S: Final = 3600.0
 
 
 async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
-    """Write all that the store has at one moment, while it may be in use; returns what it is, and its endpoints.
+    """Write a consistent snapshot of the store, which may be in use; return its header and number of endpoints.
 
-    The file is there with its name once all of it is on the disk. Only its owner may read it: it has digests of keys.
+    The file gets its name once all of it is on the disk. Only its owner may read it: it has digests of keys.
 
     Raises:
         DataError: there is no store, it cannot be read, or the file cannot be written.
@@ -88,9 +88,11 @@ async def _write(
     return file.counts
 
 
-_LEFT: Final = ("name", "plan", "revoked_ms")
-"""What a key has now that it need not have had when the backup was made."""
-_LEAVE: Final = update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _LEFT})
+_KEY_LIMITS: Final = ("name", "plan", "revoked_ms")
+"""Columns of a key that may have changed since the backup was made."""
+_LIMIT_KEY: Final = (
+    update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
+)
 _OLD: Final = [column.name for column in HISTORY.c]
 _KEEP_ALL: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
 """The current version of every endpoint becomes history."""
@@ -102,14 +104,14 @@ _RENEW: Final = (
 
 
 class Restored(NamedTuple):
-    """What a restore has made."""
+    """Result of a restore."""
 
     store: str
     endpoints: int
     version: int
-    """The least that an endpoint has now."""
+    """The least version of an endpoint."""
     keys: int = 0
-    """API keys that are good now and were not in the store before: some may have been revoked since the backup."""
+    """Valid API keys that were not in the replaced store: some may have been revoked since the backup."""
     created: str = ""
     """When the backup was made."""
 
@@ -120,8 +122,8 @@ class NotEmpty(DataError):
     code = "store_not_empty"
 
 
-class _Before(NamedTuple):
-    """What has to be known of the store that is replaced."""
+class _ReplacedStore(NamedTuple):
+    """The store that is replaced, as far as the new one depends on it."""
 
     version: int = 0
     """The greatest."""
@@ -130,7 +132,7 @@ class _Before(NamedTuple):
 
 
 async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, least_version: int = 0) -> Restored:
-    """Make a store of a backup, in one transaction. It is a new store: another id, and every endpoint a new version.
+    """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
 
     An API key that is revoked in the store that is replaced stays revoked, and has the plan that it has there.
 
@@ -154,7 +156,7 @@ async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, l
         async with database.writing(long_running=True) as connection:
             before = await connection.run_sync(_clear, database.display_name, replace)
             await connection.run_sync(_load, path, header.revision)
-            keys = await connection.run_sync(_forbid, before.keys)
+            keys = await connection.run_sync(_revoke, before.keys)
             floor = max(now_ms, least_version + 1, before.version + 1)
             restored = await _renew(connection, floor, now_ms)
             await connection.commit()
@@ -165,28 +167,28 @@ async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, l
     return restored._replace(keys=keys, created=header.created)
 
 
-def _clear(connection: Connection, shown: str, replace: bool) -> _Before:
-    """Remove what is there; returns what has to be known of it."""
+def _clear(connection: Connection, name: str, replace: bool) -> _ReplacedStore:
+    """Remove the existing store; return what must be known of it."""
     if inspect(connection).has_table("endpoints") and not replace:
         count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
         if count:
-            raise NotEmpty(f"{shown} has {count} endpoints: say --replace if the backup is to take their place")
+            raise NotEmpty(f"{name} has {count} endpoints: say --replace if the backup is to take their place")
     if inspect(connection).has_table("api_keys") and not replace:
         keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
         if keys:
-            raise NotEmpty(f"{shown} has {keys} API keys: say --replace if the backup is to take their place")
+            raise NotEmpty(f"{name} has {keys} API keys: say --replace if the backup is to take their place")
     if revision_of(connection) is None:
-        return _Before()
+        return _ReplacedStore()
     upgrade(connection)
     greatest = connection.execute(select(func.max(ENDPOINTS.c.version))).scalar_one()
     found = connection.execute(select(API_KEYS)).mappings()
-    before = _Before(greatest or 0, tuple(dict(row) for row in found))
+    before = _ReplacedStore(greatest or 0, tuple(dict(row) for row in found))
     downgrade(connection, "base")
     return before
 
 
 def _load(connection: Connection, path: Path, revision: str) -> None:
-    """Make the tables of the backup, fill them, and bring them to this release."""
+    """Create the tables of the backup, fill them, and migrate them to this release."""
     upgrade(connection, revision)
     tables = tables_of(connection)
     for name, some in rows(path):
@@ -195,8 +197,8 @@ def _load(connection: Connection, path: Path, revision: str) -> None:
     upgrade(connection)
 
 
-def _forbid(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
-    """Let keys have no more than they had before; returns how many are good that were not there.
+def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
+    """Apply plans and revocations of the replaced store; return how many valid keys it did not have.
 
     Keys that were revoked stay, also those that this backup does not have: another one may have them.
     """
@@ -205,7 +207,9 @@ def _forbid(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
         found = restored.pop(key["id"], None)
         if found is not None:
             revoked_ms = found.revoked_ms if key["revoked_ms"] is None else key["revoked_ms"]
-            connection.execute(_LEAVE, {"of_key": key["id"], **{n: key[n] for n in _LEFT}, "revoked_ms": revoked_ms})
+            connection.execute(
+                _LIMIT_KEY, {"of_key": key["id"], **{n: key[n] for n in _KEY_LIMITS}, "revoked_ms": revoked_ms}
+            )
         elif key["revoked_ms"] is not None:
             connection.execute(insert(API_KEYS), key)
     return sum(key.revoked_ms is None for key in restored.values())

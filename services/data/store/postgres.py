@@ -23,7 +23,7 @@ LOCK_WITHIN_S: Final = 1.0
 LONG_RUNNING_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
-_TAKE: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema())), pg_backend_pid()")
+_LOCK_SESSION: Final = text("SELECT pg_try_advisory_lock(:half, hashtext(current_schema())), pg_backend_pid()")
 _HOLDER: Final = text(
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = :half"
     " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
@@ -82,25 +82,25 @@ class PostgresDatabase:
             try:
                 async with asyncio.timeout(limit_s), self._writer.connect() as connection:
                     try:
-                        await self._hold(connection)
+                        await self._ensure_lock(connection)
                         if long_running:
                             await connection.execute(_LONG_RUNNING)
                         yield connection
                     except Exception:
-                        await _undo(connection)
+                        await _rollback(connection)
                         raise
                     except BaseException:
                         # In the middle of something: what the session does next is not known.
-                        await _cut(connection)
+                        await _terminate(connection)
                         raise
             except TimeoutError:
                 raise TimeoutError(f"the database did not answer within {limit_s:g} s") from None
 
-    async def _hold(self, connection: AsyncConnection) -> None:
+    async def _ensure_lock(self, connection: AsyncConnection) -> None:
         raw = await connection.get_raw_connection()
         if _LOCKED in raw.info:
             return
-        taken, session = (await connection.execute(_TAKE, {"half": LOCK})).one()
+        taken, session = (await connection.execute(_LOCK_SESSION, {"half": LOCK})).one()
         if not taken:
             holder = (await connection.execute(_HOLDER, {"half": LOCK})).scalar_one_or_none()
             if self._session is not None and holder in {None, self._session}:
@@ -127,8 +127,8 @@ class PostgresDatabase:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """A session of its own in one transaction, which sees what was committed when it began."""
-        told = {"default_transaction_read_only": "on"}
-        engine = _engine(self._url, self._timeout_s, told, pool_size=1, isolation_level="REPEATABLE READ")
+        server_settings = {"default_transaction_read_only": "on"}
+        engine = _engine(self._url, self._timeout_s, server_settings, pool_size=1, isolation_level="REPEATABLE READ")
         try:
             with _driver_errors():
                 async with engine.connect() as connection:
@@ -142,29 +142,29 @@ class PostgresDatabase:
         await self._reader.dispose()
 
 
-def _engine(url: URL, timeout_s: float, told: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401
+def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401
     # The server gives up first, and says why; what is left of the time is for saying so.
     ms = str(max(1, int(timeout_s * 800)))
-    settings = {"application_name": "diem", "statement_timeout": ms, "lock_timeout": ms, **told}
+    settings = {"application_name": "diem", "statement_timeout": ms, "lock_timeout": ms, **server_settings}
     settings["idle_in_transaction_session_timeout"] = str(int(timeout_s * 2000))
     arguments = {"timeout": timeout_s, "server_settings": settings}
     return create_async_engine(url, connect_args=arguments, max_overflow=0, **options)
 
 
-async def _undo(connection: AsyncConnection) -> None:
+async def _rollback(connection: AsyncConnection) -> None:
     """Go back, and keep the session with its lock: a stand-by shall not take over because a statement failed."""
     if connection.invalidated or connection.closed:
         return
     try:
         await connection.rollback()
     except Exception:  # noqa: BLE001  # the session has ended meanwhile: what went wrong first is what is to be said
-        await _cut(connection)
+        await _terminate(connection)
     except BaseException:
-        await _cut(connection)
+        await _terminate(connection)
         raise
 
 
-async def _cut(connection: AsyncConnection) -> None:
+async def _terminate(connection: AsyncConnection) -> None:
     if connection.invalidated or connection.closed:
         return
     driver = (await connection.get_raw_connection()).driver_connection

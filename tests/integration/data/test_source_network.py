@@ -113,13 +113,13 @@ async def test_no_more_is_read_than_is_allowed_and_little_at_a_time(served: Serv
     served.body = b"x" * 10 * READ
     allowance = ReadBudget()
     reads: list[int] = []
-    take = allowance.take
+    take = allowance.consume
 
     def counted(count: int) -> None:
         reads.append(count)
         take(count)
 
-    allowance.take = counted  # type: ignore[method-assign]  # to see what it is told
+    allowance.consume = counted  # type: ignore[method-assign]  # to see what it is told
     async with httpx.AsyncClient(transport=BoundedTransport(allowance), trust_env=False) as client:
         allowance.left = 11 * READ
         assert len((await client.get(f"http://127.0.0.1:{served.port}/")).content) == 10 * READ

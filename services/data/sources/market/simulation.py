@@ -25,7 +25,7 @@ MARKET_TIME: Final = ZoneInfo("Europe/Brussels")
 """The clock of the coupled day-ahead market: its delivery days begin at this midnight, in every zone."""
 PUBLICATION_S: Final = 13 * HOUR_S
 """How far into a delivery day the next day's prices are final; until then they are indications."""
-_KEPT: Final = 256
+_MAX_SNAPSHOTS: Final = 256
 
 
 Points = Callable[[float], list[Point]]
@@ -56,7 +56,7 @@ class Book:
     def __init__(self, market: Market, seed: int) -> None:
         self._market = market
         self._seed = seed
-        self._kept: OrderedDict[int, MarketSnapshot] = OrderedDict()
+        self._snapshots: OrderedDict[int, MarketSnapshot] = OrderedDict()
         self._now: tuple[int, MarketSnapshot] | None = None
         self.series = list(self._all())
 
@@ -139,14 +139,14 @@ class Book:
         return self._now[1]
 
     def _past(self, start: int) -> MarketSnapshot:
-        found = self._kept.get(start)
+        found = self._snapshots.get(start)
         if found is None:
             # The middle of the quarter stands for all of it.
-            found = self._kept[start] = self._market.snapshot(start + QUARTER_S / 2)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            found = self._snapshots[start] = self._market.snapshot(start + QUARTER_S / 2)
+            if len(self._snapshots) > _MAX_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
         else:
-            self._kept.move_to_end(start)
+            self._snapshots.move_to_end(start)
         return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
-from services.data.api import Api, ApiOptions
+from services.data.api import ApiOptions, make_api
 from services.data.store import Store
 
 WRITE_KEY = "a-write-key-of-the-tests"
@@ -45,7 +45,7 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
         return "market" if endpoint == "/owned" else None
 
     def make(*, client: str = "127.0.0.1", options: dict[str, Any] | None = None, **more: Any) -> httpx.AsyncClient:
-        api = Api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **(options or {})), clock)
+        api = make_api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **(options or {})), clock)
         transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(client, 50000))
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", **more)
 

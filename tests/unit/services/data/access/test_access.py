@@ -19,7 +19,7 @@ from services.data.access.accounts import MAX_BATCH, UsageLedger
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
-from services.data.api import Api, ApiOptions
+from services.data.api import ApiOptions, make_api
 from services.data.api.keys import keys_app
 from services.data.errors import StoreUnavailable
 from services.data.store import Store
@@ -54,7 +54,7 @@ class World:
         await self._serving.__aenter__()
         self.access = await Access.open(AccessPlans(self.plans), self.store, self.clock)
         chosen = ApiOptions(page_dir=self.directory, **options)
-        self.api = Api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access)
+        self.api = make_api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access)
 
     async def end(self, *, killed: bool = False) -> None:
         if killed:
@@ -128,7 +128,7 @@ async def test_an_orderly_restart_loses_no_request_of_the_day_and_a_kill_gives_n
     await world.end()
     await world.begin()
     world.clock.advance(120)
-    assert (await world.access.standing(world.access.all_keys()[0]))[0] == admitted == 30
+    assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == admitted == 30
     admitted += (await world.ask(key, 30))[QuotaReason.ADMITTED]
     await world.end(killed=True)
     await world.begin()
@@ -230,7 +230,7 @@ async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
     assert await world.ask(limited, 10) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 3}
     await world.end()
     await world.begin()
-    used = {key.plan: (await world.access.standing(key))[0] for key in world.access.all_keys()}
+    used = {key.plan: (await world.access.usage_of(key))[0] for key in world.access.all_keys()}
     assert used == {"tiny": 7, "open": 5}
 
 

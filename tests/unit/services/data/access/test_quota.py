@@ -16,16 +16,16 @@ NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 
 def reserved(quota: Quota, day: int, store: Counter[int], amount: int) -> None:
     store[day] += amount
-    quota.granted(day, amount, store[day])
+    quota.grant(day, amount, store[day])
 
 
 @given(st.lists(st.floats(0, 40), min_size=1, max_size=300), st.integers(1, 20), st.floats(0, 1e6))
 def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], limit: int, start: float) -> None:
     quota, now, taken = Quota(AccessPlan("a", per_minute=limit)), start, list[float]()
-    quota.granted(0, 1000, 1000)
+    quota.grant(0, 1000, 1000)
     for step in steps:
         now += step / limit
-        if quota.take(now, 0) is QuotaOutcome.TAKEN:
+        if quota.acquire(now, 0) is QuotaOutcome.TAKEN:
             taken.append(now)
     for first in taken:
         assert sum(first <= at < first + 60 for at in taken) <= limit
@@ -34,9 +34,9 @@ def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], l
 @given(st.integers(1, 50), st.floats(0, 1e6))
 def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, now: float) -> None:
     quota = Quota(AccessPlan("a", per_minute=limit))
-    quota.granted(0, 1000, 1000)
+    quota.grant(0, 1000, 1000)
     for _ in range(2):
-        outcomes = [quota.take(now, 0) for _ in range(limit + 5)]
+        outcomes = [quota.acquire(now, 0) for _ in range(limit + 5)]
         assert outcomes == [QuotaOutcome.TAKEN] * limit + [QuotaOutcome.OVER_MINUTE] * 5
         (minute,) = quota.limits(now, NOON)
         assert minute.remaining == 0
@@ -46,8 +46,8 @@ def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, n
 
 def test_the_second_that_began_60_seconds_ago_still_counts() -> None:
     quota = Quota(AccessPlan("a", per_minute=1))
-    quota.granted(0, 10, 10)
-    outcomes = [quota.take(now, 0) for now in (100.9, 160.0, 160.8, 161.0)]
+    quota.grant(0, 10, 10)
+    outcomes = [quota.acquire(now, 0) for now in (100.9, 160.0, 160.8, 161.0)]
     assert outcomes == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_MINUTE, QuotaOutcome.OVER_MINUTE, QuotaOutcome.TAKEN]
 
 
@@ -86,7 +86,7 @@ class Days(RuleBasedStateMachine):
     def ask(self, count: int) -> None:
         waiting = 0
         for _ in range(count):
-            outcome = self.quota.take(0.0, self.day)
+            outcome = self.quota.acquire(0.0, self.day)
             self.served[self.day] += outcome is QuotaOutcome.TAKEN
             waiting += outcome is QuotaOutcome.RESERVE
             if outcome is QuotaOutcome.OVER_DAY:
@@ -104,7 +104,7 @@ class Days(RuleBasedStateMachine):
         if committed and answered and flight.life == self.life:
             if flight.day != self.quota.day:
                 self.lose()
-            self.quota.granted(flight.day, flight.amount, self.store[flight.day])
+            self.quota.grant(flight.day, flight.amount, self.store[flight.day])
         elif committed:
             self.lost[flight.day] += flight.amount
 
@@ -114,13 +114,13 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.lost[self.quota.day] += self.quota.give_back()[1]
+        self.lost[self.quota.day] += self.quota.release()[1]
         self.life += 1
         self.quota = Quota(AccessPlan("a", per_day=self.per_day))
 
     @rule()
     def restart(self) -> None:
-        day, units = self.quota.give_back()
+        day, units = self.quota.release()
         self.store[day] -= units
         self.life += 1
         self.quota = Quota(AccessPlan("a", per_day=self.per_day))
@@ -139,7 +139,7 @@ class Days(RuleBasedStateMachine):
         """What is left can still be had: exactly the quota, but for what was lost on the way."""
         if self.flight is not None:
             self.settle(committed=False, answered=False)
-        while (outcome := self.quota.take(0.0, self.day)) is not QuotaOutcome.OVER_DAY:
+        while (outcome := self.quota.acquire(0.0, self.day)) is not QuotaOutcome.OVER_DAY:
             self.served[self.day] += outcome is QuotaOutcome.TAKEN
             if outcome is QuotaOutcome.RESERVE:
                 reserved(self.quota, self.day, self.store, self.quota.block())
@@ -154,14 +154,14 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
     while True:
         quota = Quota(plan)
         for _ in range(17):
-            if (outcome := quota.take(0.0, 5)) is QuotaOutcome.RESERVE:
+            if (outcome := quota.acquire(0.0, 5)) is QuotaOutcome.RESERVE:
                 reserved(quota, 5, store, quota.block())
-                outcome = quota.take(0.0, 5)
+                outcome = quota.acquire(0.0, 5)
             served += outcome is QuotaOutcome.TAKEN
         if outcome is QuotaOutcome.OVER_DAY:
             break
         assert quota.used(5) == served
-        day, units = quota.give_back()
+        day, units = quota.release()
         store[day] -= units
         assert store[5] == served
     assert served == 103
@@ -169,24 +169,24 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
 
 def test_what_is_left_of_a_day_is_of_no_use_on_the_next_one() -> None:
     quota = Quota(AccessPlan("a", per_day=100))
-    quota.granted(5, 100, 100)
-    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
-    quota.granted(6, 1, 100)
-    assert [quota.take(0.0, 6) for _ in range(2)] == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_DAY]
+    quota.grant(5, 100, 100)
+    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
+    quota.grant(6, 1, 100)
+    assert [quota.acquire(0.0, 6) for _ in range(2)] == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_DAY]
 
 
 def test_a_lower_plan_counts_from_what_was_used() -> None:
     quota = Quota(AccessPlan("a", per_day=10))
-    quota.granted(5, 10, 500)
-    assert quota.take(0.0, 5) is QuotaOutcome.OVER_DAY
+    quota.grant(5, 10, 500)
+    assert quota.acquire(0.0, 5) is QuotaOutcome.OVER_DAY
     assert quota.used(5) == 10
 
 
 def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
     quota = Quota(AccessPlan("a", per_minute=1, per_day=10))
-    quota.granted(5, 10, 10)
-    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
-    assert quota.take(1.0, 5) is QuotaOutcome.OVER_MINUTE
+    quota.grant(5, 10, 10)
+    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.acquire(1.0, 5) is QuotaOutcome.OVER_MINUTE
     assert quota.used(5) == 1
 
 
@@ -199,18 +199,18 @@ def test_a_block_is_a_small_part_of_the_quota(per_day: int, waiting: int, block:
 
 def test_days_without_a_limit_are_counted_all_the_same() -> None:
     quota = Quota(AccessPlan("a"))
-    assert quota.take(0.0, 5) is QuotaOutcome.RESERVE
-    quota.granted(5, quota.block(), 1000 + quota.block())
-    assert quota.take(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.acquire(0.0, 5) is QuotaOutcome.RESERVE
+    quota.grant(5, quota.block(), 1000 + quota.block())
+    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
     assert quota.used(5) == 1001
     assert quota.limits(0.0, NOON) == []
 
 
 def test_headers_say_what_is_left_and_when_there_is_more() -> None:
     quota, day = Quota(AccessPlan("a", per_minute=60, per_day=1000)), day_of(NOON)
-    quota.granted(day, 20, 20)
+    quota.grant(day, 20, 20)
     for now in (100.0, 100.5, 130.9):
-        assert quota.take(now, day) is QuotaOutcome.TAKEN
+        assert quota.acquire(now, day) is QuotaOutcome.TAKEN
     assert quota.limits(130.9, NOON) == [Limit("minute", 60, 60, 57, 31), Limit("day", 1000, 86_400, 997, 43_200)]
     assert fields(quota.limits(130.9, NOON)) == {
         "RateLimit-Policy": '"minute";q=60;w=60, "day";q=1000;w=86400',

@@ -8,7 +8,7 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
-from services.data.api import Api, ApiOptions
+from services.data.api import ApiOptions, make_api
 from services.data.errors import InvalidDataset, StoreUnavailable
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
@@ -40,7 +40,9 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
     def owner_of(_endpoint: str) -> None:
         return None
 
-    api = Api(rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=runner.public_status)
+    api = make_api(
+        rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=runner.public_status
+    )
     transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         first = await http.get("/v1/sources")
@@ -53,8 +55,8 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
             async with httpx.AsyncClient() as client:
                 if hasattr(source, "poll"):
                     await source.poll(client, rest.store.writer.put)
-                if hasattr(source, "look"):
-                    await source.look(rest.store.writer.put)
+                if hasattr(source, "scan"):
+                    await source.scan(rest.store.writer.put)
         changed = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
         prices, files = changed.json()["sources"]
         assert (prices["ok"], prices["failures"]) == (False, 1)

@@ -50,7 +50,7 @@ class Bench:
 
     async def looks(self, times: int = 2) -> None:
         for _ in range(times):
-            await self.source.look(self.sink)
+            await self.source.scan(self.sink)
 
     @property
     def values(self) -> list[tuple[str, bytes]]:
@@ -209,7 +209,7 @@ async def test_a_directory_that_is_not_there_is_waited_for_with_jitter(tmp_path:
     assert bench.jitter == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 32), (1, 60), (1, 60), (1, 60)]
     (tmp_path / "later").mkdir()
     write(tmp_path / "later" / "a.csv", CSV.format(1))
-    assert await bench.source.look(bench.sink) == 1.0
+    assert await bench.source.scan(bench.sink) == 1.0
     await bench.looks(1)
     assert bench.values == [("/files/a", b"1")]
     assert bench.error is None

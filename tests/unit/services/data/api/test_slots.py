@@ -95,7 +95,7 @@ async def test_a_write_does_not_wait_behind_reads(rest: Rest, monkeypatch: pytes
         await go.wait()
         return await read(endpoint)
 
-    monkeypatch.setattr(rest.store, "read", stalled)
+    monkeypatch.setattr(rest.store.reads, "current", stalled)
     reads = [asyncio.create_task(http.get("/v1/data/a")) for _ in range(20)]
     await begun.wait()
     assert (await http.put("/v1/data/b", json=body, headers=key)).status_code == 200

@@ -46,7 +46,7 @@ unit contract integration e2e: install-test install-spark
 e2e: page chromium
 
 client-test: client/node_modules/.installed
-	@cd client && ../deploy/node.sh npm test --silent -- $(if $(CLIENT_REPORT),--reporter=default --reporter=junit --outputFile=$(CLIENT_REPORT))
+	@cd client && ../deploy/install/node.sh npm test --silent -- $(if $(CLIENT_REPORT),--reporter=default --reporter=junit --outputFile=$(CLIENT_REPORT))
 
 bench-fanout: install-test
 	@$(PY) -m tests.bench.fanout
@@ -92,12 +92,12 @@ docs: install
 # The system's packages and the page beside Python's packages: two of pip never at a time, nor two of apt.
 test-parts:
 	@$(MAKE) --no-print-directory -j3 debian install-test page
-	@deploy/java.sh
+	@deploy/install/java.sh
 
 debian:
-	@deploy/chromium.sh
-	@deploy/nginx.sh
-	@deploy/postgres.sh
+	@deploy/install/chromium.sh
+	@deploy/install/nginx.sh
+	@deploy/install/postgres.sh
 
 install: $(VENV)/.run
 install-test: $(VENV)/.test
@@ -132,30 +132,30 @@ $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 
 client/node_modules/.installed: client/package-lock.json client/package.json
 	@echo "Installing web page packages (once) ..."
-	@cd client && ../deploy/node.sh npm ci --silent --no-audit --no-fund
+	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(PAGE): client/node_modules/.installed $(shell find client/src client/index.html -type f 2>/dev/null) client/vite.config.ts
 	@echo "Building the web page ..."
-	@cd client && ../deploy/node.sh npm run build --silent
+	@cd client && ../deploy/install/node.sh npm run build --silent
 	@touch $@
 
 chromium:
-	@deploy/chromium.sh
+	@deploy/install/chromium.sh
 
 kafka: install
-	@deploy/java.sh
+	@deploy/install/java.sh
 	@$(PY) -m deploy.kafka --prepare
 
 spark: install-spark
-	@deploy/java.sh
+	@deploy/install/java.sh
 	@$(PY) -m deploy.spark
 
 nginx:
-	@deploy/nginx.sh
+	@deploy/install/nginx.sh
 
 postgres:
-	@deploy/postgres.sh
+	@deploy/install/postgres.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }

@@ -19,6 +19,11 @@ WIDTH_OF_FILES: Final = 240
 """Columns where the output is no terminal: nothing is cut there."""
 
 
+def amount(number: int, noun: str) -> str:
+    """Return `1 server` or `3 servers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class _Console(Console):
     """A console that goes on in silence when nobody reads any more (`diem check | head`)."""
 

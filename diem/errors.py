@@ -32,6 +32,19 @@ class ConfigurationError(DiemError):
     """The process cannot start as it is configured: repeating the attempt is pointless (exit code 2)."""
 
 
+class FileError(DiemError):
+    """A file cannot be read or written.
+
+    Templates may use ``reason`` and ``prefix``, which is ``FILE: `` or empty where the system does not name the file.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        """Take both from the error of the system."""
+        super().__init__(error)
+        self.reason = error.strerror or str(error)
+        self.prefix = f"{error.filename}: " if error.filename else ""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``: did you mean a or b?`` with the known words that are most like another one; nothing without any."""
     near = difflib.get_close_matches(word, sorted(known), n=2)

@@ -92,7 +92,8 @@ def topics(
 
 
 async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
-    from deploy.check.facts import amount, replicas_of  # noqa: PLC0415
+    from deploy.check.facts import replicas_of  # noqa: PLC0415
+    from deploy.terminal import amount  # noqa: PLC0415
     from diem.kafka.client import connected_client  # noqa: PLC0415
     from diem.kafka.metadata import describe  # noqa: PLC0415
     from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415

@@ -94,11 +94,6 @@ def replicas_of(topic: Topic) -> int:
     return min(len(part.replicas) for part in topic.partitions.values())
 
 
-def amount(number: int, noun: str) -> str:
-    """Return `1 broker` or `3 brokers`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 class Severity(StrEnum):
     """Severity of a finding, in the order of the report. Any fault makes `diem check` fail."""
 

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.check import rules_clients, rules_cluster, rules_topics
-from deploy.check.facts import Facts, Finding, Judgement, NotVisible, Rule, Severity, TopicMissing, amount, warning
+from deploy.check.facts import Facts, Finding, Judgement, NotVisible, Rule, Severity, TopicMissing, warning
+from deploy.terminal import amount
 
 TABLE: Final = (
     ("Now", rules_cluster.CURRENT_STATE),

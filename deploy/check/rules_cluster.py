@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from deploy.check.facts import INTERNAL, OFFSETS, Facts, Judgement, Rule, amount, fault, ok, replicas_of, warning
+from deploy.check.facts import INTERNAL, OFFSETS, Facts, Judgement, Rule, fault, ok, replicas_of, warning
 from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_brokers_line, set_topic_line
 from deploy.kafka.brokers import SIZES
+from deploy.terminal import amount
 from diem.kafka.metadata import Partition
 
 _MAX_NAMED: Final = 4

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Final
 
-from deploy.check.facts import Facts, Judgement, Rule, amount, fault, ok, replicas_of, warning
+from deploy.check.facts import Facts, Judgement, Rule, fault, ok, replicas_of, warning
 from deploy.check.rules_cluster import MIN_IN_SYNC, UNCLEAN
 from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_topic_line
+from deploy.terminal import amount
 
 POLICY: Final = "cleanup.policy"
 SIZE: Final = "max.message.bytes"

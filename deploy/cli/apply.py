@@ -26,7 +26,7 @@ from deploy.planning.apply import (
 from deploy.planning.context import KeyOption, MetadataOption, connect, run_step
 from deploy.planning.render import progress_line
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console
 from diem.errors import ConfigurationError
 from diem.process import lifecycle, log
 from diem.process.clock import SystemClock
@@ -99,7 +99,7 @@ def rollback_command(
         return lifecycle.EXIT_OK
     if found.state not in ROLLING_BACK.in_progress:
         console.print(
-            f"{found.id} is {render.format_state(found)}: {render.amount(found.moves, 'endpoint')} would move back"
+            f"{found.id} is {render.format_state(found)}: {amount(found.moves, 'endpoint')} would move back"
         )
         _ask("Move them back now?", yes=yes)
     return _follow(state, metadata, key_file, found, ROLLING_BACK)
@@ -149,7 +149,7 @@ def _follow(
             )
             raise
         console.print(
-            f"{ended.id} is {render.format_state(ended)}, {render.amount(ended.moves, 'endpoint')}, "
+            f"{ended.id} is {render.format_state(ended)}, {amount(ended.moves, 'endpoint')}, "
             f"after {clock.monotonic() - started:.0f} s",
             soft_wrap=True,
         )

@@ -231,7 +231,7 @@ class PlanRun:
         """Read the traffic. Raises what `deploy.planning.traffic_input.read_input` does."""
         traffic = self._traffic = read_input(self._request, self._terminal)
         summary = (
-            f"{traffic.events:,} events of {render.amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
+            f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
         )
         self._terminal.say(f"{summary} ({traffic.source})")
         if traffic.twins:
@@ -243,9 +243,9 @@ class PlanRun:
         with self._console.status("planning") if self._terminal.is_shown else nullcontext():
             made = self._made = make_plan(traffic, self._request, system, now)
         amounts = (
-            render.amount(len(traffic.instance.endpoints), "endpoint"),
-            render.amount(traffic.sets, "subscription set"),
-            render.amount(made.plan.report["there"], "server"),
+            amount(len(traffic.instance.endpoints), "endpoint"),
+            amount(traffic.sets, "subscription set"),
+            amount(made.plan.report["there"], "server"),
         )
         planned = ", ".join(map(str, made.plan.servers))
         self._terminal.say("{}, {}; {} now, planned for {}\n".format(*amounts, planned))

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.clients.metadata import PlanStatus
+from deploy.terminal import amount
 from deploy.topology import Mode, ProxyMode
 
 
@@ -154,8 +155,3 @@ def format_state(plan: PlanStatus) -> str:
 def percent(share: float) -> str:
     """Return a share as a percentage of three digits."""
     return f"{share * 100:.3g} %"
-
-
-def amount(number: int, noun: str) -> str:
-    """Return `1 server` or `3 servers`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from diem.protocol.update import iso
+
 from deploy.planning.context import PlanRequest
 from deploy.terminal import Terminal
-from diem.errors import ConfigurationError, DiemError
+from diem.errors import ConfigurationError, DiemError, FileError
 from diem.protocol.traffic import BadEvent
 from metadata.jobs.sources import complete_files
 from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window
 from metadata.statistics import parsing, reference
 from metadata.statistics.constants import DAY_MS, HISTORY_MS
 from metadata.statistics.model import Statistics
-from metadata.statistics.window import Window, iso
+from metadata.statistics.window import Window
 
 if TYPE_CHECKING:
     from metadata.placement.instance import Instance
@@ -173,18 +175,11 @@ class TrafficTooLarge(ConfigurationError):
         )
 
 
-class TrafficUnreadable(DiemError):
+class TrafficUnreadable(FileError):
     """A file of traffic cannot be read; a pipeline removes those that it has read."""
 
     retriable = True
-
-    def __init__(self, error: OSError) -> None:
-        self.file = error.filename
-        self.reason = error.strerror or str(error)
-        super().__init__(error)
-
-    def __str__(self) -> str:
-        return f"recorded traffic cannot be read: {self.file}: {self.reason}"
+    template = "recorded traffic cannot be read: {prefix}{reason}"
 
 
 def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:

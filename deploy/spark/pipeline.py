@@ -14,7 +14,7 @@ from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
-from diem.errors import DiemError
+from diem.errors import FileError
 from metadata.jobs.sink_log import read_offsets
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
 from metadata.jobs.spark_session import NoSpark, SparkOptions, open_spark, scratch_folder
@@ -29,16 +29,10 @@ FOLDER: Final = "traffic"
 """Of the state directory."""
 
 
-class TablesUnavailable(DiemError):
+class TablesUnavailable(FileError):
     """A file of the tables cannot be read or written."""
 
-    def __init__(self, error: OSError) -> None:
-        self.file = error.filename
-        self.reason = error.strerror or str(error)
-        super().__init__(error)
-
-    def __str__(self) -> str:
-        return f"the tables cannot be kept: {f'{self.file}: ' if self.file else ''}{self.reason}"
+    template = "the tables cannot be kept: {prefix}{reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, NamedTuple
 
-from metadata.statistics.window import Window, iso
+from diem.protocol.update import iso
+
+from metadata.statistics.window import Window
 
 FORMAT: Final = "diem.statistics/1"
 

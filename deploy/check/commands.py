@@ -8,7 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.cli.options import NoCluster, StateDirOption, attended, found, settings, takes_kafka
+from deploy.cli.options import (
+    NoCluster,
+    StateDirOption,
+    find_cluster,
+    kafka_settings,
+    run_interactive,
+    with_kafka_options,
+)
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.errors import ConfigurationError
@@ -23,8 +30,8 @@ MAX_PLANNED: Final = 1000
 
 def register(cli: typer.Typer) -> None:
     """Add the commands to `diem`."""
-    cli.command()(takes_kafka(check))
-    cli.command()(takes_kafka(topics))
+    cli.command()(with_kafka_options(check))
+    cli.command()(with_kafka_options(topics))
 
 
 def check(
@@ -41,7 +48,7 @@ def check(
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
     from deploy.check.facts import Severity  # noqa: PLC0415
 
-    cluster, sizes = found(StateDir(state_dir), kafka), _sizes(planned)
+    cluster, sizes = find_cluster(StateDir(state_dir), kafka), _sizes(planned)
     worst = Severity.OK
 
     async def judge() -> None:
@@ -87,7 +94,7 @@ def topics(
         ):
             typer.echo(line)
         return lifecycle.EXIT_OK
-    cluster = found(state, kafka)
+    cluster = find_cluster(state, kafka)
     return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
 
 
@@ -112,9 +119,9 @@ async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
     """Lines can be printed without a cluster: then they have a placeholder for its address."""
     try:
-        return found(state, kafka).options
+        return find_cluster(state, kafka).options
     except NoCluster:
-        return settings({**kafka, "kafka_bootstrap_servers": "BROKER:9092"}).kafka()
+        return kafka_settings({**kafka, "kafka_bootstrap_servers": "BROKER:9092"}).kafka()
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -128,7 +135,7 @@ def _quietly(work: Callable[[], Awaitable[None]]) -> int:
     # The client library logs every attempt that fails; the one line at the end says it all.
     log.configure("error", "console")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    return attended(work)
+    return run_interactive(work)
 
 
 def _need_client() -> None:

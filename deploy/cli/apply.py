@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.options import StateDirOption, attended
+from deploy.cli.options import StateDirOption, run_interactive
 from deploy.clients.metadata import PlanStatus
 from deploy.planning import render
 from deploy.planning.apply import (
@@ -98,9 +98,7 @@ def rollback_command(
         console.print(f"{found.id} is rolled back already")
         return lifecycle.EXIT_OK
     if found.state not in ROLLING_BACK.in_progress:
-        console.print(
-            f"{found.id} is {render.format_state(found)}: {amount(found.moves, 'endpoint')} would move back"
-        )
+        console.print(f"{found.id} is {render.format_state(found)}: {amount(found.moves, 'endpoint')} would move back")
         _ask("Move them back now?", yes=yes)
     return _follow(state, metadata, key_file, found, ROLLING_BACK)
 
@@ -156,7 +154,7 @@ def _follow(
         if kind is APPLYING:
             console.print(f"next: diem status; back: diem rollback {ended.id}", soft_wrap=True)
 
-    return attended(follow)
+    return run_interactive(follow)
 
 
 def _ask(question: str, *, yes: bool) -> None:

@@ -1,11 +1,11 @@
-"""The commands of `diem` for the store as a whole: `backup` and `restore`."""
+"""The commands `diem backup` and `diem restore`: the store of the Data Service as a whole."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from deploy.cli.options import StateDirOption, completed
+from deploy.cli.options import StateDirOption, run_change
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.process import log
@@ -40,7 +40,7 @@ def backup_command(
         header, endpoints = await backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
         typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
 
-    return completed(work)
+    return run_change(work)
 
 
 def restore_command(
@@ -74,7 +74,7 @@ def restore_command(
                 "`diem keys list` and `diem keys revoke ID` once the Data Service runs"
             )
 
-    return completed(work)
+    return run_change(work)
 
 
 def _url(state_dir: Path, given: str | None) -> str:

@@ -14,7 +14,7 @@ from diem.process import lifecycle, log
 from diem.process.program import settings_of, start
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 
-# Every usage error of the command line parser is a kind of this.
+# The base class of every usage error of the command line parser.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -26,8 +26,8 @@ def main() -> int:
         result = cli(standalone_mode=False, prog_name="diem")
     except _USAGE_ERROR as error:
         # Without any arguments it has printed the help already, and has nothing more to say.
-        if said := str(cast("Any", error).format_message()).replace("Value error, ", ""):
-            log.fail(said)
+        if text := str(cast("Any", error).format_message()).replace("Value error, ", ""):
+            log.fail(text)
         return lifecycle.EXIT_CONFIGURATION
     except DiemError as error:
         return lifecycle.report(error)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from deploy.cli.options import StateDirOption, UrlOption, attended, completed
+from deploy.cli.options import StateDirOption, UrlOption, run_change, run_interactive
 from deploy.clients.data_service import (
     MEDIA_TYPES,
     DataService,
@@ -61,7 +61,9 @@ def watch_command(
     def note(text: str) -> None:
         typer.echo(text, err=True)
 
-    return attended(lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, as_json=as_json))
+    return run_interactive(
+        lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, as_json=as_json)
+    )
 
 
 def get_command(
@@ -82,7 +84,7 @@ def get_command(
         key = None if key_file is None else SharedKey.load(key_file)
         write_file(await service.get(key, endpoint, "csv" if csv else "json", version), output)
 
-    return completed(fetch)
+    return run_change(fetch)
 
 
 def delete_command(
@@ -104,7 +106,7 @@ def delete_command(
         answer = await service.delete(key, endpoint)
         typer.echo(f"{endpoint} is gone as of version {answer.get('version')}")
 
-    return completed(remove)
+    return run_change(remove)
 
 
 def put_command(
@@ -132,7 +134,7 @@ def put_command(
         outcome = "stored as" if answer.get("changed", True) else "already there as"
         typer.echo(f"{endpoint} {outcome} version {answer.get('version')}")
 
-    return completed(store)
+    return run_change(store)
 
 
 @dataclass(eq=False)

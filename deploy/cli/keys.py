@@ -1,4 +1,4 @@
-"""The commands `diem keys create`, `list` and `revoke`: who may read beyond what everybody may."""
+"""The commands `diem keys create`, `list` and `revoke`: API keys of the Data Service."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from deploy.cli.options import StateDirOption, attended, completed
+from deploy.cli.options import StateDirOption, run_change, run_interactive
 from deploy.clients.data_service import KeyService, key_service
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
@@ -51,7 +51,7 @@ def create_command(
         typer.echo(made["key"])
         typer.echo(f"key {made['id']} of {made['name']} (plan {made['plan']}): it is not shown again", err=True)
 
-    return completed(create)
+    return run_change(create)
 
 
 def list_command(
@@ -74,7 +74,7 @@ def list_command(
             table.add_row(key["id"], key["name"], key["plan"], _second(key["created"]), _second(key["revoked"]))
         plain_console().print(table if found["keys"] else "there are no API keys")
 
-    return attended(show)
+    return run_interactive(show)
 
 
 def revoke_command(
@@ -90,10 +90,10 @@ def revoke_command(
 
     async def revoke() -> None:
         revoked = await _service(state_dir, data, key_file).revoke(key_id)
-        said = f"key {revoked['id']} of {revoked['name']} is revoked since {_second(revoked['revoked'])}"
-        typer.echo(json.dumps(revoked) if as_json else said)
+        text = f"key {revoked['id']} of {revoked['name']} is revoked since {_second(revoked['revoked'])}"
+        typer.echo(json.dumps(revoked) if as_json else text)
 
-    return completed(revoke)
+    return run_change(revoke)
 
 
 def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:

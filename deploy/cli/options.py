@@ -1,4 +1,4 @@
-"""Options that several commands of `diem` share."""
+"""Options that several commands of `diem` share, those of Kafka among them, and how a command is run."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, variable
 
 EXIT_NOTHING: Final = 3
-"""There is no traffic to learn from: nothing has failed, and nothing could be done."""
+"""There is no traffic to learn from: no failure, but nothing was done."""
 EXIT_INTERRUPTED: Final = 130
 
 
@@ -35,21 +35,21 @@ UrlOption = Annotated[
 ]
 
 
-def completed(work: Callable[[], Awaitable[None]]) -> int:
-    """Run a command that changes something: who was interrupted is not to believe that it was done."""
+def run_change(work: Callable[[], Awaitable[None]]) -> int:
+    """Run a command that changes something; the exit code tells an interrupted one from a completed one."""
     done = False
 
-    async def all_of_it() -> None:
+    async def work_completely() -> None:
         nonlocal done
         await work()
         done = True
 
-    code = attended(all_of_it)
+    code = run_interactive(work_completely)
     return code if done or code else EXIT_INTERRUPTED
 
 
-def attended(work: Callable[[], Awaitable[None]]) -> int:
-    """Run a command that a person waits for: Ctrl-C ends it at once and is no fault."""
+def run_interactive(work: Callable[[], Awaitable[None]]) -> int:
+    """Run a command that a person waits for: Ctrl-C ends it at once, with exit code 0."""
     life = Lifecycle(drain_seconds=0)
     return lifecycle.serve(life, work)
 
@@ -70,15 +70,15 @@ class NoCluster(ConfigurationError):
         return f"no Kafka runs in {self.path}: start `diem up --mode x`, or name --bootstrap-servers"
 
 
-class FoundCluster(NamedTuple):
-    """A cluster to connect to, and the ids of the brokers that a `diem up` runs of it."""
+class ChosenCluster(NamedTuple):
+    """A cluster to connect to, and the ids of its brokers that the local `diem up` runs."""
 
     options: KafkaOptions
     started: frozenset[int]
 
 
-def takes_kafka(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of `KafkaSettings`; it gets those that were given as the mapping `kafka`."""
+def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of `KafkaSettings` to a command, which gets the given ones as the mapping `kafka`."""
     own = inspect.signature(command)
 
     @functools.wraps(command)
@@ -91,8 +91,8 @@ def takes_kafka(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def settings(given: Mapping[str, object]) -> KafkaSettings:
-    """Return the settings of options, by the names of `KafkaSettings`, over those of the environment.
+def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
+    """Return settings from options, by the names of `KafkaSettings`, over those of the environment.
 
     Raises:
         BadSettings: with one line for every fault.
@@ -104,22 +104,22 @@ def settings(given: Mapping[str, object]) -> KafkaSettings:
         raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
 
 
-def found(state: StateDir, given: Mapping[str, object]) -> FoundCluster:
-    """Return the cluster that is named, else the one of the `diem up` in the state directory.
+def find_cluster(state: StateDir, given: Mapping[str, object]) -> ChosenCluster:
+    """Return the named cluster, else the one of the `diem up` in the state directory.
 
     Raises:
         NoCluster: there is neither.
         ConfigurationError: an option is not usable.
     """
-    chosen = settings(given)
+    chosen = kafka_settings(given)
     if chosen.kafka_bootstrap_servers is not None:
-        return FoundCluster(chosen.kafka(), frozenset())
+        return ChosenCluster(chosen.kafka(), frozenset())
     processes = state.read_processes()
-    # What its processes were told; what is given to this command wins.
-    told = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
-    if not told:
+    # The settings of its processes; options of this command win.
+    running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
+    if not running:
         raise NoCluster(state)
-    return FoundCluster(settings({**told, **given}).kafka(), local_brokers(processes))
+    return ChosenCluster(kafka_settings({**running, **given}).kafka(), local_brokers(processes))
 
 
 def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
@@ -131,17 +131,17 @@ def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
 def _parameter(name: str) -> inspect.Parameter:
     field = KafkaSettings.model_fields[name]
     info = typer.Option(
-        option(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
+        option_name(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
 
 
-def option(name: str) -> str:
-    """How a field of `KafkaSettings` is written on the command line."""
+def option_name(name: str) -> str:
+    """Return the option of a field of `KafkaSettings`."""
     return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
 
 
 def _line(where: tuple[int | str, ...], text: str) -> str:
-    said = text.removeprefix("Value error, ")
+    fault = text.removeprefix("Value error, ")
     field = str(where[0]).lower().removeprefix("diem_") if where else ""
-    return f"{option(field)}: {said[:1].lower()}{said[1:]}" if field else said
+    return f"{option_name(field)}: {fault[:1].lower()}{fault[1:]}" if field else fault

@@ -1,4 +1,4 @@
-"""The commands `diem pipeline run` and `diem pipeline status`: recorded traffic becomes tables and statistics."""
+"""The commands `diem pipeline run`, `status` and `usage`: turn recorded traffic into tables, statistics and reports."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, found, takes_kafka
+from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, with_kafka_options
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.errors import DiemError
@@ -35,8 +35,8 @@ _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Turn recorded traffic into tables and statistics, with Spark.")
-    group.command("run")(takes_kafka(run_command))
-    group.command("status")(takes_kafka(status_command))
+    group.command("run")(with_kafka_options(run_command))
+    group.command("status")(with_kafka_options(status_command))
     group.command("usage")(usage_command)
     cli.add_typer(group, name="pipeline")
 
@@ -107,7 +107,7 @@ def status_command(
     state = StateDir(state_dir)
     here = pipeline.warehouse(state.path)
     try:
-        cluster = found(state, kafka).options
+        cluster = find_cluster(state, kafka).options
     except NoCluster:
         cluster = None
     read = asyncio.run(report(here, _folder(state), cluster))
@@ -138,7 +138,7 @@ def _source(
     if kind == "files" or (kind is None and (folder is not None or _records_files(state, kafka))):
         return FileSource(_folder(state) if folder is None else folder.absolute())
     try:
-        cluster = found(state, kafka)
+        cluster = find_cluster(state, kafka)
     except NoCluster:
         if kind == "kafka":
             raise
@@ -149,7 +149,7 @@ def _source(
 
 
 def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
-    """Whether the `diem up` here records traffic in files, though it runs with Kafka; a cluster that is named wins."""
+    """Return whether the local `diem up` records traffic in files though it uses Kafka; a named cluster wins."""
     sink = state.read_processes().get("traffic", {}).get("sink")
     return sink == "files" and "kafka_bootstrap_servers" not in kafka
 
@@ -200,33 +200,33 @@ def usage_command(
     if not found:
         console.print(f"no requests from {first} to {last} are recorded in {here.root}")
         return 0
-    shown = most(found, rows)
-    console.print(table(shown))
-    left = f"; {len(found) - len(shown):,} more rows" if len(found) > len(shown) else ""
+    largest = largest_rows(found, rows)
+    console.print(usage_table(largest))
+    left = f"; {len(found) - len(largest):,} more rows" if len(found) > len(largest) else ""
     console.print(f"{sum(row.answered for row in found):,} requests answered{left}: {file}")
     return 0
 
 
-def most(found: list[UsageRow], rows: int) -> list[UsageRow]:
-    """Return the rows of most requests, in their order; all of them for 0."""
+def largest_rows(found: list[UsageRow], rows: int) -> list[UsageRow]:
+    """Return the rows with most requests, in the given order; all of them for 0."""
     if not rows or len(found) <= rows:
         return found
     return sorted(sorted(found, key=lambda row: (-row.answered - row.refused, row))[:rows])
 
 
-def table(rows: Iterable[UsageRow]) -> Table:
+def usage_table(rows: Iterable[UsageRow]) -> Table:
     """Return rows as a table."""
-    made = Table("day", "key", "plan", "endpoint", box=None, pad_edge=False)
+    table = Table("day", "key", "plan", "endpoint", box=None, pad_edge=False)
     for name in ("answered", "refused"):
-        made.add_column(name, justify="right")
+        table.add_column(name, justify="right")
     for row in rows:
         counts = (f"{row.answered:,}", f"{row.refused:,}")
-        made.add_row(row.day.isoformat(), row.key or "-", row.plan, row.endpoint or "-", *counts)
-    return made
+        table.add_row(row.day.isoformat(), row.key or "-", row.plan, row.endpoint or "-", *counts)
+    return table
 
 
 def as_objects(rows: Iterable[UsageRow]) -> list[dict[str, str | int]]:
-    """Return rows as JSON has them."""
+    """Return rows as JSON objects."""
     return [{name: _plain(value) for name, value in row._asdict().items()} for row in rows]
 
 
@@ -235,8 +235,8 @@ def _plain(value: date | str | int) -> str | int:
 
 
 @dataclass(frozen=True, slots=True)
-class RenderedStatus:
-    """A source, and how far behind it is read; None where that is not known."""
+class SourceReport:
+    """A source and its lag; None where the lag is not known."""
 
     source: SourceStatus
     unread: int | None
@@ -245,10 +245,10 @@ class RenderedStatus:
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """All that there is."""
+    """Sources and statistics of a warehouse."""
 
     warehouse: str
-    sources: list[RenderedStatus]
+    sources: list[SourceReport]
     statistics: list[dict[str, str | int]]
     """The content of each `window.json`, with its name."""
 
@@ -258,33 +258,33 @@ async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) ->
 
     Args:
         here: the warehouse.
-        folder: of files that are not read yet.
-        cluster: where traffic is recorded in Kafka.
+        folder: input folder of files.
+        cluster: the Kafka cluster that has recorded traffic.
     """
     unread = await _unread(here, folder, cluster)
     names = sorted({*here.sources(), *(name for name, some in unread.items() if some.unread)})
-    sources = [_shown(status(here, name), unread.get(name)) for name in names]
+    sources = [_source_report(status(here, name), unread.get(name)) for name in names]
     statistics = [{"name": each.name, **read_window(each)} for each in all_statistics(here)]
     return PipelineReport(str(here.root), sources, statistics)
 
 
-def _shown(source: SourceStatus, unread: SourceLag | None) -> RenderedStatus:
-    return RenderedStatus(source, unread and unread.unread, unread and unread.lost)
+def _source_report(source: SourceStatus, unread: SourceLag | None) -> SourceReport:
+    return SourceReport(source, unread and unread.unread, unread and unread.lost)
 
 
 async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
     files = FileSource(folder)
-    found = {files.name: unread_files(folder, here.checkpoint(files.name))}
+    lag = {files.name: unread_files(folder, here.checkpoint(files.name))}
     if cluster is not None:
         from metadata.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
 
         try:
             source = await traffic_topic.kafka_source(cluster)
             offsets = read_offsets(here.checkpoint(source.name)).get(source.topic, {})
-            found[source.name] = await traffic_topic.unread_records(cluster, offsets)
+            lag[source.name] = await traffic_topic.unread_records(cluster, offsets)
         except DiemError:
-            return found  # then it is not known
-    return found
+            return lag  # without that of the topic
+    return lag
 
 
 def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
@@ -293,7 +293,7 @@ def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
         yield Text(f"nothing was read into {read.warehouse}: diem pipeline run")
         return
     yield _sources(read.sources)
-    if any(shown.source.quarantine for shown in read.sources):
+    if any(each.source.quarantine for each in read.sources):
         yield Text()
         yield _quarantine(read.sources)
     if read.statistics:
@@ -301,14 +301,14 @@ def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
         yield _statistics(read.statistics)
 
 
-def _sources(sources: list[RenderedStatus]) -> Table:
+def _sources(sources: list[SourceReport]) -> Table:
     table = _table("source", "events", "quarantine", "unread", "lost", "last batch", "lines", "files", "size")
-    for shown in sources:
-        source = shown.source
+    for each in sources:
+        source = each.source
         bad = None if source.quarantine is None else sum(source.quarantine.values())
         table.add_row(
             source.where if source.where != "-" else source.name,
-            *map(_number, (source.events, bad, shown.unread, shown.lost)),
+            *map(_number, (source.events, bad, each.unread, each.lost)),
             _ago(source.at),
             *map(_number, (source.lines, source.files)),
             f"{source.size / 2**20:.1f} MiB",
@@ -316,21 +316,21 @@ def _sources(sources: list[RenderedStatus]) -> Table:
     return table
 
 
-def _quarantine(sources: list[RenderedStatus]) -> Table:
+def _quarantine(sources: list[SourceReport]) -> Table:
     table = _table("quarantine", "lines")
     reasons: dict[str, int] = {}
-    for shown in sources:
-        for reason, count in (shown.source.quarantine or {}).items():
+    for each in sources:
+        for reason, count in (each.source.quarantine or {}).items():
             reasons[reason] = reasons.get(reason, 0) + count
     for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(Text(reason), _number(count))
     return table
 
 
-def _statistics(found: list[dict[str, str | int]]) -> Table:
+def _statistics(computed: list[dict[str, str | int]]) -> Table:
     columns = ("from", "to", "events", "clients", "endpoints", "sets")
     table = _table("statistics", *columns)
-    for each in found:
+    for each in computed:
         table.add_row(str(each["name"]), *(_number(each[column]) for column in columns))
     return table
 

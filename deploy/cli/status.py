@@ -14,10 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from deploy.cli.options import StateDirOption, attended
+from deploy.cli.options import StateDirOption, run_interactive
 from deploy.system import control
 from deploy.system.description import with_children
-from deploy.system.scaling import WITHIN_S, scale
+from deploy.system.scaling import TIMEOUT_S, scale
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, plain_console
 from deploy.topology import Mode
@@ -48,13 +48,13 @@ def scale_command(
 
     async def work() -> None:
         with terminal.counting("scaling") as show:
-            before = await scale(StateDir(state_dir), servers, show, WITHIN_S * time_factor)
+            before = await scale(StateDir(state_dir), servers, show, TIMEOUT_S * time_factor)
         terminal.say(
             f"{servers} server{'' if servers == 1 else 's'}"
             + (" as before" if servers == before else f", {before} before")
         )
 
-    return attended(work)
+    return run_interactive(work)
 
 
 def status(
@@ -68,7 +68,7 @@ def status(
     console = plain_console()
 
     async def show() -> None:
-        answer = await control.ask(state, "status")
+        answer = await control.request(state, "status")
         if as_json:
             typer.echo(json.dumps(answer))
         else:
@@ -77,11 +77,11 @@ def status(
     async def keep_showing() -> None:
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                answer = await control.ask(state, "status")
+                answer = await control.request(state, "status")
                 live.update(Group(*status_tables(answer, console.width)), refresh=True)
                 await asyncio.sleep(STATUS_EVERY_S)
 
-    return attended(keep_showing if watching and not as_json else show)
+    return run_interactive(keep_showing if watching and not as_json else show)
 
 
 WIDE: Final = 100

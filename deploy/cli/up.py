@@ -9,8 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from deploy import topology as plan
-from deploy.cli.options import KAFKA_PANEL, StateDirOption, option, takes_kafka
-from deploy.cli.options import settings as kafka_settings
+from deploy.cli.options import KAFKA_PANEL, StateDirOption, kafka_settings, option_name, with_kafka_options
 from deploy.system import launch
 from deploy.system.state_dir import StateDir
 from deploy.system.up import Up, stage_seconds
@@ -32,7 +31,7 @@ _PortOption = Annotated[
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command()(takes_kafka(up))
+    cli.command()(with_kafka_options(up))
 
 
 def up(
@@ -123,14 +122,14 @@ def up(
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
     # Variables of the environment may be for other commands: those are only warned of.
-    typed = [option(name) for name in given if variable(KafkaSettings, name) not in os.environ]
+    typed = [option_name(name) for name in given if variable(KafkaSettings, name) not in os.environ]
     for name in ["--brokers"] * (brokers is not None) + typed:
         modes = ", ".join(each for each in plan.Mode if each.uses_kafka)
         raise plan.BadTopology(f"{name} is for --mode {modes}: mode {mode} uses no Kafka")
 
 
 def _endpoints(names: list[str]) -> tuple[str, ...]:
-    """What was said to be hot, checked. Raises `BadTopology`."""
+    """Return the checked names of hot endpoints, each once. Raises `BadTopology`."""
     try:
         for name in names:
             endpoints.check(name)
@@ -140,7 +139,7 @@ def _endpoints(names: list[str]) -> tuple[str, ...]:
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
-    """What was said of Kafka, checked. Raises `BadSettings`."""
+    """Return the checked options of Kafka. Raises `BadSettings`."""
     chosen = kafka_settings(given)
     named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.NAMES}
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
@@ -151,23 +150,23 @@ def _up(
     options: plan.Options, terminal: Terminal, port: int | None, websocket_port: int | None, *, free_ports: bool
 ) -> int:
     size = plan.sizes_of(options)
-    wanted = plan.slots(options.mode, size)
-    plan.check_settings(options.settings, [slot.name for slot in wanted])
-    fixed = plan.fixed_ports(wanted, port, websocket_port)
-    launch.check(options)
+    slots = plan.slots(options.mode, size)
+    plan.check_settings(options.settings, [slot.name for slot in slots])
+    fixed = plan.fixed_ports(slots, port, websocket_port)
+    launch.check_prerequisites(options)
     state = StateDir(options.state_dir)
-    with lifecycle.private_files(), state.held(), PortReservations() as reservations:
-        first = ports.scattered(random.SystemRandom()) if free_ports else ports.documented
-        chosen = plan.assign_ports(wanted, fixed, first, reservations.reserve)
+    with lifecycle.private_files(), state.lock(), PortReservations() as reservations:
+        first = ports.start_at_random(random.SystemRandom()) if free_ports else ports.start_at_default
+        chosen = plan.assign_ports(slots, fixed, first, reservations.reserve)
         with terminal.downloads() as progress:
             programs = launch.prepare(options, chosen, progress)
         topology = plan.compose(options, chosen, programs)
         if not free_ports and not fixed:
-            for moved in plan.moved_ports(wanted, chosen, topology.servers):
+            for moved in plan.moved_ports(slots, chosen, topology.servers):
                 terminal.say(moved)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
-        # Every stage may take its time; the life cycle itself only guards against a supervisor that hangs.
+        # Every stage has its own deadline; that of the life cycle only guards against a supervisor that hangs.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from deploy.cli.options import EXIT_NOTHING
 from deploy.planning.render import percent
-from deploy.system.launch import command, guarded
+from deploy.system.launch import command, pdeathsig_command
 from deploy.system.state_dir import BadStateDir
 from diem.errors import DiemError
 from metadata.statistics.model import duplicate_recorders_warning
@@ -239,7 +239,11 @@ class SubprocessRunner:
         """Run a command to its end. Raises `Interrupted`: it was to stop, and was interrupted as by Ctrl-C."""
         # A session of its own: Ctrl-C at a terminal reaches this process alone, which passes it on, once.
         child = await asyncio.create_subprocess_exec(
-            *guarded((*command(), *arguments)), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+            *pdeathsig_command((*command(), *arguments)),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
         )
         done = asyncio.ensure_future(child.communicate())
         stop = asyncio.ensure_future(self._stopping.wait())

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from deploy.cli.options import attended
+from deploy.cli.options import run_interactive
 from deploy.clients.metadata import MetadataService, metadata_service
 from deploy.system import control
 from deploy.system.description import with_children
@@ -92,7 +92,7 @@ async def find_system(state: StateDir, url: str | None) -> System:
         if not _is_base_url(url):
             raise BadMetadataUrl(url)
         return System((url.rstrip("/"),))
-    return system_from_status(await control.ask(state, "status"))
+    return system_from_status(await control.request(state, "status"))
 
 
 def _is_base_url(url: str) -> bool:
@@ -150,7 +150,7 @@ def run_step(work: Callable[[], Awaitable[T]]) -> T:
     async def keep() -> None:
         found.append(await work())
 
-    code = attended(keep)
+    code = run_interactive(keep)
     if not found:
         # An end that was asked for is none of the work: what comes next in a script is not to go on.
         raise typer.Abort if code == lifecycle.EXIT_OK else typer.Exit(code)

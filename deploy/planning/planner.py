@@ -19,7 +19,7 @@ from deploy.kafka.java import NoJava
 from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, read_input
-from deploy.terminal import Terminal
+from deploy.terminal import Terminal, amount
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
@@ -230,9 +230,7 @@ class PlanRun:
     def read_input(self) -> None:
         """Read the traffic. Raises what `deploy.planning.traffic_input.read_input` does."""
         traffic = self._traffic = read_input(self._request, self._terminal)
-        summary = (
-            f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
-        )
+        summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
         self._terminal.say(f"{summary} ({traffic.source})")
         if traffic.twins:
             self._terminal.warn(duplicate_recorders_warning(traffic.twins))

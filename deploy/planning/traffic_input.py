@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from diem.protocol.update import iso
-
 from deploy.planning.context import PlanRequest
 from deploy.terminal import Terminal
 from diem.errors import ConfigurationError, DiemError, FileError
 from diem.protocol.traffic import BadEvent
+from diem.protocol.update import iso
 from metadata.jobs.sources import complete_files
 from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window
 from metadata.statistics import parsing, reference

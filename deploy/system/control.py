@@ -1,4 +1,4 @@
-"""The control socket of a running `diem up`: one JSON line asks, one answers, on a Unix socket for its owner alone."""
+"""Control socket of a running `diem up`: one JSON line each way, on a Unix socket that only its owner may open."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ MAX_CONNECTIONS: Final = 32
 TIMEOUT_S: Final = 10.0
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Takes the request, returns the answer; raises `CommandRefused`."""
+"""Return the answer of a request; raise `CommandRefused`."""
 
 
 @dataclass(eq=False)
@@ -30,18 +30,18 @@ class ControlFailed(DiemError):
 
 
 class CommandRefused(DiemError):
-    """A handler does not do what it was asked for; the text says why."""
+    """A handler refuses a request; the text is the reason."""
 
 
 @asynccontextmanager
-async def serving(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
+async def serve(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
     """Answer requests `{"command": NAME, ...}` with what the handler of NAME returns.
 
     At most `MAX_CONNECTIONS` at once, one request each within `TIMEOUT_S`; others are closed unanswered.
     """
-    conversations: set[asyncio.Task[None]] = set()
+    connections: set[asyncio.Task[None]] = set()
 
-    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(TimeoutError, OSError):
             try:
                 async with asyncio.timeout(TIMEOUT_S):
@@ -49,32 +49,32 @@ async def serving(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIter
             finally:
                 await _close(writer)
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(conversations) >= MAX_CONNECTIONS:
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(connections) >= MAX_CONNECTIONS:
             writer.close()
             return
-        task = asyncio.create_task(converse(reader, writer))
-        conversations.add(task)
-        task.add_done_callback(conversations.discard)
+        task = asyncio.create_task(handle(reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
 
     path = state.new_socket()
     # The socket must never be open to others, not even between its creation and a chmod.
     umask = os.umask(0o177)
     try:
-        server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST_BYTES)
+        server = await asyncio.start_unix_server(accept, path, limit=MAX_REQUEST_BYTES)
     finally:
         os.umask(umask)
     try:
         yield
     finally:
         server.close()
-        for task in conversations:
+        for task in connections:
             task.cancel()
-        await asyncio.gather(*conversations, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
         state.remove_socket()
 
 
-async def ask(state: StateDir, command: str, **arguments: int) -> dict[str, Any]:
+async def request(state: StateDir, command: str, **arguments: int) -> dict[str, Any]:
     """Send a command to the `diem up` of a state directory and return its answer.
 
     Raises:

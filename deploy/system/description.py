@@ -11,12 +11,12 @@ from diem.process.supervisor import ChildStatus
 def describe(
     topology: Topology, statuses: Iterable[ChildStatus], *, up: bool, uptime_seconds: float, servers: int
 ) -> dict[str, Any]:
-    """Describe the processes that there are now; `servers`, in mode xz composites, were asked for."""
+    """Describe the current processes; `servers`, in mode xz composites, is the requested number."""
     now = {status.name: status for status in statuses}
     urls: dict[str, Any] = {
         "page": topology.page_url,
         "rest": topology.rest_url,
-        "websocket": list(topology.dialled(servers)),
+        "websocket": list(topology.client_urls(servers)),
     }
     if topology.metadata_urls:
         urls["metadata"] = list(topology.metadata_urls)
@@ -28,7 +28,7 @@ def describe(
         "servers": servers,
         "max_servers": topology.max_servers,
         "kafka": _kafka(topology),
-        "traffic": _told(topology, "DIEM_TRAFFIC_"),
+        "traffic": _settings(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
         "processes": [
@@ -50,13 +50,13 @@ def describe(
 
 
 def _kafka(topology: Topology) -> dict[str, str]:
-    """What the processes are told of Kafka, for commands that ask the same cluster; the password's file, not itself."""
-    return _told(topology, "DIEM_KAFKA_")
+    """Return the processes' settings of Kafka, for commands that use the same cluster; a password is in a file."""
+    return _settings(topology, "DIEM_KAFKA_")
 
 
-def _told(topology: Topology, prefix: str) -> dict[str, str]:
-    told = {name: value for process in topology.processes for name, value in process.env.items()}
-    return {name.removeprefix(prefix).lower(): value for name, value in told.items() if name.startswith(prefix)}
+def _settings(topology: Topology, prefix: str) -> dict[str, str]:
+    env = {name: value for process in topology.processes for name, value in process.env.items()}
+    return {name.removeprefix(prefix).lower(): value for name, value in env.items() if name.startswith(prefix)}
 
 
 def with_children(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Run `diem` itself as child processes, and report their failures."""
+"""Programs that `diem up` starts: prerequisites and configuration of a mode, command lines, and environment."""
 
 import os
 import site
@@ -11,20 +11,20 @@ from deploy.topology import Mode, Options, Ports, Programs
 from diem.errors import ConfigurationError, DiemError
 
 Progress = Callable[[int, int], None]
-"""Called with how many downloads are done and how many there are."""
+"""Called with the number of downloads that are done, and their total."""
 
 
 @dataclass(eq=False)
 class PreparationFailed(ConfigurationError):
-    """Something that the mode needs cannot be had; nothing was started."""
+    """A prerequisite of the mode is not available; nothing was started."""
 
     template = "{reason}"
 
     reason: str
 
 
-def check(options: Options) -> None:
-    """Look for the programs that the mode needs.
+def check_prerequisites(options: Options) -> None:
+    """Check that the programs of the mode are installed.
 
     Raises:
         ConfigurationError: one is missing, with what to install.
@@ -47,9 +47,9 @@ def prepare(options: Options, ports: Mapping[str, Ports], progress: Progress) ->
     """
     others: dict[str, tuple[str, ...]] = {}
     if options.mode.behind_nginx:
-        others["nginx"] = guarded(_nginx(options, ports))
+        others["nginx"] = pdeathsig_command(_nginx(options, ports))
     if options.mode.uses_kafka and options.kafka.local_brokers:
-        others |= {name: guarded(argv) for name, argv in _brokers(options, ports, progress).items()}
+        others |= {name: pdeathsig_command(argv) for name, argv in _brokers(options, ports, progress).items()}
     return Programs(command(), others)
 
 
@@ -122,19 +122,19 @@ class Misconfigured(ProcessNotStarted, ConfigurationError):
 
 
 def command() -> tuple[str, ...]:
-    """Return what runs `diem` with this very interpreter and installation."""
+    """Return the command line of `diem` with this interpreter and installation."""
     return (sys.executable, "-m", "deploy")
 
 
-def guarded(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what runs a program that is not ours, so that it ends when `diem up` does."""
+def pdeathsig_command(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command line of a program of others that makes it end with its parent."""
     return (sys.executable, "-m", "deploy.system.pdeathsig", *argv)
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for children, with a way to our packages when they run from a checkout.
+    """Return the environment of children; in a checkout with our packages on PYTHONPATH.
 
-    What is said of Kafka is left out: the plan says it to those processes that use it.
+    Settings of Kafka are left out: the plan has them for the processes that use it.
     """
     environ = {name: value for name, value in environ.items() if not name.startswith("DIEM_KAFKA_")}
     root = str(Path(__file__).resolve().parents[2])

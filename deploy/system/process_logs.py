@@ -1,4 +1,4 @@
-"""Log files of child processes: bound them, and pick the lines that a terminal shows."""
+"""Log files of child processes: bounded in size, and followed for the lines that a terminal shows."""
 
 import json
 import os
@@ -15,15 +15,18 @@ from diem.process.limits import TokenBucket
 
 MAX_BYTES: Final = 10 * 1024 * 1024
 MAX_POLL_BYTES: Final = 256 * 1024
-MAX_LINE: Final = 300
+MAX_LINE_CHARS: Final = 300
+LINES_PER_S: Final = 0.2
+LINES_BURST: Final = 5.0
+"""Lines of one process that the terminal shows at once."""
 IMPORTANT: Final = frozenset({"warning", "error", "critical"})
 
 
 class ChildLog:
-    """One log file that a child appends to, from its present end on.
+    """One log file to which a child appends, read from its present end on.
 
-    Above `max_bytes` it is copied to `NAME.log.1` and emptied: the child appends, so it goes on in the same file. What
-    it writes between the two is lost. About twice `max_bytes` are on disk at most.
+    Above `max_bytes` it is copied to `NAME.log.1` and truncated: the child appends, so it continues in the same file.
+    Lines that it writes between the two are lost. At most about twice `max_bytes` are on disk.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -35,22 +38,22 @@ class ChildLog:
 
     @property
     def last(self) -> str:
-        """The last important or plain line that was read: why the child died, when it has died."""
+        """The last important or plain line that was read: of a dead child the reason of its death."""
         return self._last
 
-    def begin(self) -> None:
-        """Another child writes from now on: what the last one said is not its reason."""
+    def reset(self) -> None:
+        """Forget the last line: a new child writes from now on."""
         self.poll()
         self._last = ""
 
     def poll(self) -> list[str]:
-        """Return the important lines that are new, for the eye, from the last `MAX_POLL_BYTES` at most."""
+        """Return new important lines as text, from at most the last `MAX_POLL_BYTES`."""
         new = self._read()
         *lines, self._partial = (self._partial + new).split(b"\n")
         self._partial = self._partial[-MAX_POLL_BYTES:]
         important = []
         for line in lines:
-            text, level = _for_the_eye(line, self._path.stem)
+            text, level = _as_text(line, self._path.stem)
             if text and (level in IMPORTANT or level is None):
                 self._last = text
             if text and level in IMPORTANT:
@@ -90,10 +93,10 @@ class ChildLog:
             self._offset = 0
 
 
-def _for_the_eye(line: bytes, process: str) -> tuple[str, str | None]:
-    """Return a log line as text and its level; a line that is not ours has none.
+def _as_text(line: bytes, process: str) -> tuple[str, str | None]:
+    """Return a log line as text, and its level; None for a line that is not of our loggers.
 
-    The children of a composite write into its log, and are named.
+    Children of a composite write into its log; their lines begin with their names.
     """
     text = line.decode("utf-8", "replace").strip()
     try:
@@ -102,11 +105,11 @@ def _for_the_eye(line: bytes, process: str) -> tuple[str, str | None]:
     except (ValueError, KeyError, TypeError):
         return _cut(text.removeprefix("diem: ")), None
     hidden = {"event", "level", "timestamp", "process", "exception"}
-    details = " ".join(f"{name}={value}" for name, value in event.items() if name not in hidden)
+    details = " ".join(f"{field}={value}" for field, value in event.items() if field not in hidden)
     cause = str(event.get("exception", "")).strip().rpartition("\n")[2]
-    who = str(event.get("process", process))
+    name = str(event.get("process", process))
     parts = (
-        "" if who.partition("-")[0] == process.partition("-")[0] else f"{who}:",
+        "" if name.partition("-")[0] == process.partition("-")[0] else f"{name}:",
         str(event.get("event", "")),
         details,
         cause,
@@ -116,45 +119,40 @@ def _for_the_eye(line: bytes, process: str) -> tuple[str, str | None]:
 
 def _cut(text: str) -> str:
     printable = "".join(character if character.isprintable() else " " for character in text)
-    return printable if len(printable) <= MAX_LINE else f"{printable[: MAX_LINE - 1]}…"
-
-
-LINES_PER_S: Final = 0.2
-LINES_BURST: Final = 5.0
-"""Of one process."""
+    return printable if len(printable) <= MAX_LINE_CHARS else f"{printable[: MAX_LINE_CHARS - 1]}…"
 
 
 class ProcessLogs:
-    """The logs of the processes of these names."""
+    """Follow the logs of all processes and show important lines on the terminal, at a bounded rate per process."""
 
     def __init__(self, names: Iterable[str], state: StateDir, terminal: Terminal, clock: Clock) -> None:
         self._logs = {name: ChildLog(state.log_of(name)) for name in names}
         self._buckets = {name: TokenBucket(LINES_PER_S, LINES_BURST) for name in self._logs}
-        self._quiet_until = dict.fromkeys(self._logs, 0.0)
+        self._muted_until_s = dict.fromkeys(self._logs, 0.0)
         self._terminal = terminal
         self._clock = clock
 
-    def follow(self, *, aloud: bool) -> None:
-        """Read what is new; `aloud`, say what is worth a line."""
+    def poll(self, *, show: bool) -> None:
+        """Read new lines; with `show`, print important ones of processes that are not muted."""
         now = self._clock.monotonic()
         for name, log in self._logs.items():
             for line in log.poll():
-                if aloud and now > self._quiet_until[name] and self._buckets[name].take(now):
+                if show and now > self._muted_until_s[name] and self._buckets[name].take(now):
                     self._terminal.warn(f"{name}: {line}")
 
-    def hush(self, names: Iterable[str], seconds: float) -> None:
-        """Say nothing of these for a while: they have just been started."""
-        self._quiet_until |= dict.fromkeys(names, self._clock.monotonic() + seconds)
+    def mute(self, names: Iterable[str], seconds: float) -> None:
+        """Print nothing of these processes for a while, as after their start."""
+        self._muted_until_s |= dict.fromkeys(names, self._clock.monotonic() + seconds)
 
-    def begin(self, name: str) -> None:
-        """A new life of a process begins."""
-        self._logs[name].begin()
+    def reset(self, name: str) -> None:
+        """Forget the last line of a process: it is started again."""
+        self._logs[name].reset()
 
     def last(self, name: str) -> str:
-        """What a process has said last in this life; empty if nothing."""
+        """Return the last important line of a process since its start, or an empty text."""
         return self._logs[name].last
 
-    def last_word(self, name: str) -> str:
-        """The same of one that is dead, with what it wrote just before."""
+    def last_error(self, name: str) -> str:
+        """Return the last important line of a dead process, including lines not yet polled."""
         self._logs[name].poll()
         return self.last(name)

@@ -1,6 +1,6 @@
-"""`diem scale`: starts and stops numbered processes of a running `diem up`, and waits until they are as asked.
+"""Scaling of a running `diem up`: start and stop numbered processes, and wait until they are ready.
 
-In mode xz these are composites; in mode z-composite the composite starts and stops its pairs, and is sent the number.
+In mode xz these are composites. In mode z-composite the composite itself starts and stops pairs, on request.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from services.composite.control import PATH, SUBPROTOCOL
 
 RETRY_S: Final = 0.5
 
-WITHIN_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Keeps as many servers, with their bridges, or composites as were asked for last; never touches nginx."""
+    """Keeps the requested number of servers with their bridges, or of composites; nginx is never touched."""
 
     def __init__(
         self, topology: Topology, servers: int, supervisor: Supervisor, spec: Callable[[Planned], Spec], seconds: float
@@ -40,11 +40,11 @@ class Scaler:
         self._spec = spec
         self._seconds = seconds
         self.changed = asyncio.Event()
-        """Set when another number was asked for."""
+        """Set when another number was requested."""
         self.servers = servers
 
-    def ask(self, servers: object) -> dict[str, Any]:
-        """Take note of how many servers there shall be, and return what that means; `run` does it.
+    def request(self, servers: object) -> dict[str, Any]:
+        """Set the number of servers, which `run` then applies, and return the names of the resulting processes.
 
         Raises:
             CommandRefused: the mode does not have that many.
@@ -53,8 +53,8 @@ class Scaler:
         if most == 1:
             raise CommandRefused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
         if not isinstance(servers, int) or isinstance(servers, bool) or not 1 <= servers <= most:
-            what = "composites" if self._topology.mode is Mode.XZ else "servers"
-            raise CommandRefused(f"it runs 1 to {most} {what}, not {servers} (see diem up --max-servers)")
+            noun = "composites" if self._topology.mode is Mode.XZ else "servers"
+            raise CommandRefused(f"it runs 1 to {most} {noun}, not {servers} (see diem up --max-servers)")
         before, self.servers = self.servers, servers
         self.changed.set()
         return {
@@ -64,46 +64,46 @@ class Scaler:
         }
 
     async def run(self) -> None:
-        """Start and stop what was asked for, one request after another, until it is cancelled."""
+        """Apply requests one after another until cancelled."""
         while True:
             await self.changed.wait()
             self.changed.clear()
-            # All servers leave at once, so that no client moves to one that leaves next; then what they were fed by.
+            # All servers stop at once, so that no client moves to one that stops next; then their bridges.
             wanted = [self._spec(process) for process in self._topology.active(self.servers)]
             await self._supervisor.become(wanted, self._seconds)
 
 
-async def scale(state: StateDir, servers: int, show: Callable[[int, int], None], within_s: float = WITHIN_S) -> int:
-    """Ask the running `diem up` for a number of servers and wait until they are there, and the others gone.
+async def scale(state: StateDir, servers: int, show: Callable[[int, int], None], within_s: float = TIMEOUT_S) -> int:
+    """Request a number of servers of the running `diem up` and wait until they are ready, and the others gone.
 
-    `show` is called with how many processes are as they shall be, and of how many. Returns how many servers there were.
+    `show` is called with the number of processes that are as requested, and the total. Returns the previous number.
 
     Raises:
         NotUp: none is running.
-        ControlFailed: it refuses, or the processes are not as asked in time, or somebody else asks for another number.
+        ControlFailed: it refuses, the deadline passes, or somebody else requests another number.
     """
-    asked = await control.ask(state, "scale", servers=servers)
-    wanted = set(asked["processes"])
+    answer = await control.request(state, "scale", servers=servers)
+    wanted = set(answer["processes"])
     deadline = time.monotonic() + within_s
     while True:
-        status = await control.ask(state, "status")
+        status = await control.request(state, "status")
         if status["servers"] != servers:
             raise ControlFailed(f"somebody else asked for {status['servers']} servers")
         there = dict(with_children(status["processes"]))
         ready = {name for name in wanted if ((there.get(name) or {}).get("report") or {}).get("ready")}
         show(len(ready), len(wanted) + len(there.keys() - wanted))
         if ready == wanted == there.keys():
-            return int(asked["before"])
+            return int(answer["before"])
         if time.monotonic() > deadline:
             late = sorted((wanted - ready) | (there.keys() - wanted))
             raise ControlFailed(f"not as asked after {within_s:.0f} s: {', '.join(late)}")
         await asyncio.sleep(POLL_S)
 
 
-async def keep(internal_url: str, key: SharedKey, wanted: Scaler) -> None:
-    """Tell the composite the number, now and whenever it changes, until cancelled.
+async def drive_composite(internal_url: str, key: SharedKey, scaler: Scaler) -> None:
+    """Send the composite the number, now and whenever it changes, until cancelled.
 
-    A composite that was restarted begins with its first number, so it is told again with each connection.
+    A restarted composite begins with its first number, so every connection begins with sending it.
     """
     url = f"ws{internal_url.removeprefix('http')}{PATH}"
     while True:
@@ -115,16 +115,16 @@ async def keep(internal_url: str, key: SharedKey, wanted: Scaler) -> None:
                 proxy=None,
                 compression=None,
             ) as connection:
-                await _tell(connection, wanted)
+                await _send_numbers(connection, scaler)
         await asyncio.sleep(RETRY_S)
 
 
-async def _tell(connection: ClientConnection, wanted: Scaler) -> None:
+async def _send_numbers(connection: ClientConnection, scaler: Scaler) -> None:
     while True:
-        wanted.changed.clear()
-        await connection.send(orjson.dumps({"pairs": wanted.servers}), text=True)
+        scaler.changed.clear()
+        await connection.send(orjson.dumps({"pairs": scaler.servers}), text=True)
         await connection.recv()
-        waiting = [asyncio.ensure_future(wait) for wait in (wanted.changed.wait(), connection.wait_closed())]
+        waiting = [asyncio.ensure_future(wait) for wait in (scaler.changed.wait(), connection.wait_closed())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -1,4 +1,4 @@
-"""The state directory of a `diem up`: who holds it, its keys, where its files are, and the list of its processes."""
+"""The state directory of a `diem up`: its lock, keys and files, and the list of its processes."""
 
 import fcntl
 import json
@@ -13,13 +13,13 @@ from typing import Any, Final
 from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
 
-MAX_SOCKET_PATH: Final = 100
-"""Bytes; systems allow 104 to 108 with the terminating zero."""
+MAX_SOCKET_PATH_BYTES: Final = 100
+"""Systems allow 104 to 108 with the terminating zero."""
 
 
 @dataclass(eq=False)
 class AlreadyUp(DiemError):
-    """Another `diem up` holds the state directory."""
+    """Another `diem up` has locked the state directory."""
 
     path: Path
     pid: int | None
@@ -50,7 +50,7 @@ class BadStateDir(ConfigurationError):
 
 
 class StateDir:
-    """Names and writes the files of one state directory."""
+    """Paths and content of the files of one state directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -59,14 +59,14 @@ class StateDir:
         self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
         self._processes = self.path / "processes.json"
-        self._lock = self.path / "lock"
+        self._lock_file = self.path / "lock"
         self._short_socket = self.path / "control.path"
 
     def check(self) -> None:
-        """Check that nobody else could put keys, or the URLs that they are sent to, into the directory.
+        """Check that no other user could replace keys in the directory, or the URLs to which they are sent.
 
         Raises:
-            BadStateDir: another user owns it, or others may write it. None that is not there is fine.
+            BadStateDir: another user owns it, or others may write it. A missing directory passes.
         """
         try:
             status = self.path.stat()
@@ -80,27 +80,27 @@ class StateDir:
             raise BadStateDir(self.path, reason)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Create the directory with its keys, and hold it; it is free again when this process ends in any way.
+    def lock(self) -> Iterator[None]:
+        """Create the directory with its keys and lock it; the end of the process releases the lock in any case.
 
         Raises:
-            AlreadyUp: another process holds it.
-            BadStateDir: it cannot be created or written, or it is not ours alone.
+            AlreadyUp: another process has locked it.
+            BadStateDir: it cannot be created or written, or others own or may write it.
             BadKeyFile: a key in it is not usable.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.check()
             self.logs.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise BadStateDir(self.path, error.strerror or str(error)) from error
         try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AlreadyUp(self.path, self.read_processes().get("pid")) from None
-            self.forget_processes()  # those of a `diem up` that was killed
+            self.remove_processes()  # those of a `diem up` that was killed
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
             SharedKey.create(self.internal_key_file)
@@ -108,14 +108,14 @@ class StateDir:
             SharedKey.create(self.traffic_salt_file)
             yield
         finally:
-            os.close(lock)
+            os.close(descriptor)
 
     def log_of(self, name: str) -> Path:
         """Return the log file of a process."""
         return self.logs / f"{name}.log"
 
     def write_processes(self, processes: dict[str, Any]) -> None:
-        """Replace `processes.json` as a whole: a reader sees the old or the new list."""
+        """Replace `processes.json` atomically."""
         descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=".processes-")
         with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123  # a descriptor has no path
             json.dump(processes, file, indent=2)
@@ -123,22 +123,22 @@ class StateDir:
         Path(temporary).replace(self._processes)
 
     def read_processes(self) -> dict[str, Any]:
-        """Return the last list of processes, which may be of a `diem up` that is gone; empty without one."""
+        """Return the last list of processes, possibly of a `diem up` that was killed; empty without one."""
         try:
             read = json.loads(self._processes.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return read if isinstance(read, dict) else {}
 
-    def forget_processes(self) -> None:
+    def remove_processes(self) -> None:
         """Remove `processes.json`: nothing runs here."""
         self._processes.unlink(missing_ok=True)
 
     def new_socket(self) -> Path:
-        """Return the path for a new control socket; a short one elsewhere when ours is too long for a socket."""
+        """Return the path for a new control socket; in a temporary directory where ours is too long for a socket."""
         self.remove_socket()
         plain = self.path / "control.sock"
-        if len(os.fsencode(plain)) <= MAX_SOCKET_PATH:
+        if len(os.fsencode(plain)) <= MAX_SOCKET_PATH_BYTES:
             return plain
         short = Path(tempfile.mkdtemp(prefix="diem-")) / "control.sock"  # mode 0700
         self._short_socket.write_text(f"{short}\n", encoding="utf-8")

@@ -28,11 +28,11 @@ PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 MAX_EARLY_DEATHS: Final = 3
-"""A process that dies this often before it was ever ready will not become ready."""
-KAFKA_STARTS_S: Final = 5.0
-"""A broker takes this long at its first start, and its topics; until then all others say that they wait."""
-FIRST_WORDS_S: Final = 5.0
-"""What a process that was added says this soon is of its start: that its bridge is not there yet, for one."""
+"""A process that dies this often before its first readiness will not become ready."""
+KAFKA_STARTUP_S: Final = 5.0
+"""Duration of a broker's first start with its topics; until then all others warn that they wait."""
+STARTUP_WARNINGS_S: Final = 5.0
+"""Warnings of a new process within this time are about its start, for example that its bridge is missing."""
 
 
 class HealthProbe:
@@ -108,10 +108,10 @@ class Up:
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
         self._planned = {p.name: p for p in topology.processes}
-        self._voices = ProcessLogs(self._planned, state, terminal, self._clock)
+        self._logs = ProcessLogs(self._planned, state, terminal, self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
-        self._told_late = False
+        self._lateness_shown = False
         self._fault: ProcessNotStarted | None = None
         self._up = False
         self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
@@ -125,15 +125,15 @@ class Up:
         """
         async with HealthProbe(SharedKey.load(self._state.internal_key_file)) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
-            async with control.serving(self._state, handlers):
+            async with control.serve(self._state, handlers):
                 self._supervisor.start()
                 try:
                     await self._until_ready(probe, life)
-                    await self._watch(life, probe)
+                    await self._supervise(life, probe)
                 finally:
                     self._terminal.say("stopping")
                     await self._supervisor.stop(stage_seconds(self._options))
-                    self._state.forget_processes()
+                    self._state.remove_processes()
         self._terminal.say("stopped")
 
     async def _until_ready(self, probe: HealthProbe, life: Lifecycle) -> None:
@@ -145,10 +145,10 @@ class Up:
                     if await probe.ready(process):
                         waiting.remove(process)
                         ready(process.name)
-                self._follow_logs()
+                self._poll_logs()
                 if waiting and self._fault is not None:
                     raise self._fault
-                self._say_what_is_lacking(waiting)
+                self._show_missing(waiting)
                 if waiting and self._clock.monotonic() > deadline:
                     raise self._not_ready(waiting)
                 if waiting:
@@ -158,33 +158,33 @@ class Up:
             self._write_processes()
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
-    async def _watch(self, life: Lifecycle, probe: HealthProbe) -> None:
-        scaling = asyncio.create_task(self._keep_scaling())
+    async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
+        scaling = asyncio.create_task(self._scale_continuously())
         try:
             while not life.stopping.is_set():
-                self._follow_logs()
-                await self._tell_recovered(probe)
+                self._poll_logs()
+                await self._show_recovered(probe)
                 if scaling.done():
                     scaling.result()
                 await _pause(life, LOG_POLL_S)
         finally:
-            # What it has begun to stop, the supervisor stops with the rest.
+            # Processes that it has begun to stop are stopped by the supervisor with the rest.
             scaling.cancel()
             await asyncio.wait({scaling})
 
-    async def _keep_scaling(self) -> None:
+    async def _scale_continuously(self) -> None:
         if self._topology.mode is not Mode.Z_COMPOSITE:
             await self._scaler.run()
             return
         key = SharedKey.load(self._state.internal_key_file)
-        await scaling.keep(str(self._planned["composite-1"].internal_url), key, self._scaler)
+        await scaling.drive_composite(str(self._planned["composite-1"].internal_url), key, self._scaler)
 
     def _on_event(self, event: ChildEvent) -> None:
         match event.kind:
             case "died":
                 self._on_death(event)
-                # Now, not at its start: a child may have spoken before we hear that it has started.
-                self._voices.begin(event.name)
+                # Now, not at its start: a child may log before the event of its start is handled.
+                self._logs.reset(event.name)
             case "failed":
                 reason = self._reason(event)
                 if self._up:
@@ -209,40 +209,40 @@ class Up:
         code = event.code or 0
         if code < 0:
             return f"killed by {_signal_name(-code)}"
-        told = self._voices.last_word(event.name)
-        return told if told and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {told}" if told else "")
+        error = self._logs.last_error(event.name)
+        return error if error and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {error}" if error else "")
 
     def _not_started(self, name: str, reason: str, kind: type[ProcessNotStarted]) -> ProcessNotStarted:
         return kind(name, reason, self._state.log_of(name))
 
-    def _say_what_is_lacking(self, waiting: list[Planned]) -> None:
-        """Once, when the start takes long: what the processes that are waited for have said so far."""
-        patience = FIRST_WORDS_S + (KAFKA_STARTS_S if self._options.mode.uses_kafka else 0)
-        if self._told_late or self._clock.monotonic() - self._started < patience * self._options.time_factor:
+    def _show_missing(self, waiting: list[Planned]) -> None:
+        """Show once, when the start takes long, the last lines of the processes that are not ready."""
+        grace_s = STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if self._options.mode.uses_kafka else 0)
+        if self._lateness_shown or self._clock.monotonic() - self._started < grace_s * self._options.time_factor:
             return
-        self._told_late = True
+        self._lateness_shown = True
         for process in waiting:
-            if told := self._voices.last(process.name):
-                self._terminal.warn(f"{process.name} is not ready yet: {told}")
+            if line := self._logs.last(process.name):
+                self._terminal.warn(f"{process.name} is not ready yet: {line}")
 
     def _not_ready(self, waiting: list[Planned]) -> ProcessNotStarted:
-        # The one that says what it lacks; others may only be waiting for it.
-        named = next((process for process in waiting if self._voices.last(process.name)), waiting[0])
-        told = self._voices.last(named.name)
+        # Prefer one that has logged a reason: others may only be waiting for it.
+        named = next((process for process in waiting if self._logs.last(process.name)), waiting[0])
+        line = self._logs.last(named.name)
         return self._not_started(
-            named.name, "it does not become ready" + (f": {told}" if told else ""), ProcessNotStarted
+            named.name, "it does not become ready" + (f": {line}" if line else ""), ProcessNotStarted
         )
 
-    async def _tell_recovered(self, probe: HealthProbe) -> None:
-        """Whoever read that a process died also reads that it is back."""
+    async def _show_recovered(self, probe: HealthProbe) -> None:
+        """Announce restarted processes that are ready again, as their deaths were announced."""
         for name in tuple(self._down):
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
                 self._terminal.say(f"{name} is ready again")
 
-    def _follow_logs(self) -> None:
-        # At the start each waits for others, and says so: that is worth a line only when it takes long.
-        self._voices.follow(aloud=self._up or self._told_late)
+    def _poll_logs(self) -> None:
+        # During the start processes warn that they wait for each other: shown only when it takes long.
+        self._logs.poll(show=self._up or self._lateness_shown)
 
     def _spec(self, process: Planned) -> Spec:
         env = child_environment(os.environ) | dict(process.env)
@@ -272,9 +272,9 @@ class Up:
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._up:
             raise CommandRefused("it is not up yet")
-        answer = self._scaler.ask(request.get("servers"))
+        answer = self._scaler.request(request.get("servers"))
         running = {status.name for status in self._supervisor.status()}
-        self._voices.hush(set(answer["processes"]) - running, FIRST_WORDS_S)
+        self._logs.mute(set(answer["processes"]) - running, STARTUP_WARNINGS_S)
         self._write_processes()
         return answer
 

@@ -16,7 +16,7 @@ SCALED: Final = frozenset({"bridge", "websocket", "composite"})
 
 
 class Readiness(Enum):
-    """How one sees from outside that a process is ready."""
+    """How readiness is observed from outside."""
 
     READYZ = "its internal listener says so"
     HTTP = "its public port answers HTTP, whatever it says"
@@ -57,7 +57,7 @@ class Planned:
     internal_url: str | None
     readiness: Readiness
     sweep: bool = False
-    """What it leaves behind when it is killed has to be killed, too."""
+    """Kill its process group after its death: its own children outlive it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Topology:
     processes: tuple[Planned, ...]
     """All that may ever run, in the order in which they are shown."""
     servers: int
-    """How many there are at first of what `diem scale` changes: servers, in mode xz composites."""
+    """Initial number of what `diem scale` changes: servers, in mode xz composites."""
     max_servers: int
     clones: int
     pairs: int
@@ -76,9 +76,9 @@ class Topology:
     page_url: str
     rest_url: str
     websocket_urls: tuple[str, ...]
-    """What clients may dial, whether or not it runs now."""
+    """URLs to which clients may connect, whether or not the process runs now."""
     metadata_urls: tuple[str, ...] = ()
-    """Where clients ask who has an endpoint; empty where they need not."""
+    """Services by which clients locate endpoints; empty where they need not."""
 
     def active(self, servers: int) -> tuple[Planned, ...]:
         """Return the processes that run when there are `servers` servers."""
@@ -93,7 +93,7 @@ class Topology:
             found += [process.name, *(f"{process.name}/{child}" for child in inside)]
         return tuple(found)
 
-    def dialled(self, servers: int) -> tuple[str, ...]:
-        """Return what clients may dial when there are `servers` servers."""
+    def client_urls(self, servers: int) -> tuple[str, ...]:
+        """Return the URLs to which clients connect when there are `servers` servers."""
         idle = {p.public_url for p in self.processes} - {p.public_url for p in self.active(servers)}
         return tuple(url for url in self.websocket_urls if url not in idle)

@@ -47,7 +47,7 @@ def assign_ports(
 
 
 def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:
-    """Return the public ports that were asked for, by name; what serves clients counts up from the first one's.
+    """Return the requested public ports by name; processes that serve clients count up from the first one's.
 
     That is proxies or composites where there are any, else the WebSocket servers. The page's port is nginx's where
     there is one: the page is seen through it.
@@ -67,7 +67,7 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
 
 
 def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
-    """Say, line by line, which public listeners are not at their documented ports; `servers` run at first."""
+    """Return a line for each public listener that is not at its documented port; `servers` run at first."""
     return [
         f"port {slot.public} is taken: {slot.name} listens on {chosen[slot.name].public}"
         for slot in wanted
@@ -81,11 +81,11 @@ OWN_RANGE: Final = range(24_000, 30_000)
 have ranges of their own."""
 
 
-def documented(default: int) -> int:
+def start_at_default(default: int) -> int:
     """Start the search at the documented port."""
     return default
 
 
-def scattered(rng: random.Random) -> Callable[[int], int]:
+def start_at_random(rng: random.Random) -> Callable[[int], int]:
     """Start each search at a random port, so that several of us on one machine hardly ever meet."""
     return lambda _default: rng.choice(OWN_RANGE)

@@ -9,7 +9,7 @@ MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8
 BROKERS: Final = (1, 3)
 CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
-"""The modes that have clones, and how many unless it is said."""
+"""The modes that have clones, with the default number."""
 
 
 class Sizes(NamedTuple):
@@ -26,14 +26,14 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(options: Options) -> Sizes:
-    """Check what is asked for besides the mode, and fill in how many there are of what is not said.
+    """Check the options against the mode, and fill in the numbers that are not given.
 
     Raises:
         BadTopology: the mode does not have that many, or nothing of the kind.
     """
     mode = options.mode
     if options.proxy is not None and mode.edge == "websocket":
-        raise BadTopology(f"--proxy is for --mode {_these('proxy', 'composite')}: {mode} has no proxy")
+        raise BadTopology(f"--proxy is for --mode {_modes_with('proxy', 'composite')}: {mode} has no proxy")
     if options.traffic is Traffic.KAFKA and not mode.uses_kafka:
         raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
     if options.hot and not mode.partitioned:
@@ -44,7 +44,7 @@ def sizes_of(options: Options) -> Sizes:
 def sizes(
     mode: Mode, servers: int = 1, max_servers: int | None = None, brokers: int = 0, clones: int | None = None
 ) -> Sizes:
-    """Check how many processes are asked for, and fill in what is not said.
+    """Check the numbers of processes, and fill in those that are not given.
 
     Raises:
         BadTopology: the mode does not have that many.
@@ -82,24 +82,24 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     if mode in {Mode.Z_CLIENT, Mode.Z_PROXY}:
         found.append(Slot("metadata", "metadata", 0, StopStage.METADATA, 8400, 9400))
     if mode is Mode.X or (mode.partitioned and mode.edge != "composite"):
-        found += _cloned(wanted, "bridge", StopStage.BRIDGE, None, 9200)
+        found += _slots_of_clones(wanted, "bridge", StopStage.BRIDGE, None, 9200)
     if mode.behind_nginx:
         found.append(Slot("nginx", "nginx", 0, StopStage.NGINX, 8000, None))
     if mode.edge == "composite":
         composites = range(1, (wanted.max_servers if mode is Mode.XZ else 1) + 1)
         found += [Slot(f"composite-{n}", "composite", n, StopStage.EDGE, 8600 + n, 9600 + n) for n in composites]
     else:
-        found += _cloned(wanted, "websocket", StopStage.WEBSOCKET, 8100, 9100)
+        found += _slots_of_clones(wanted, "websocket", StopStage.WEBSOCKET, 8100, 9100)
     if mode.edge == "proxy":
         found.append(Slot("proxy-1", "proxy", 1, StopStage.EDGE, 8501, 9501))
     return tuple(found)
 
 
-def _these(*edges: str) -> str:
+def _modes_with(*edges: str) -> str:
     return ", ".join(mode for mode in Mode if mode.edge in edges)
 
 
-def _cloned(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:
+def _slots_of_clones(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:
     """Return the processes of all clones; the number in names and ports runs on from clone to clone."""
     found = []
     for clone in range(1, wanted.clones + 1):

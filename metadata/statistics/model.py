@@ -5,7 +5,6 @@ from datetime import date
 from typing import Any, Final, NamedTuple
 
 from diem.protocol.update import iso
-
 from metadata.statistics.window import Window
 
 FORMAT: Final = "diem.statistics/1"

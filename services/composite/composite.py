@@ -15,42 +15,42 @@ from diem.process.auth import SharedKey
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.plan import Child
 
-HASTY_S: Final = 0.2
-"""Between two rounds while something is not ready."""
-PATIENT_S: Final = 1.0
+POLL_UNREADY_S: Final = 0.2
+"""Interval while a child is not ready."""
+POLL_READY_S: Final = 1.0
 TIMEOUT_S: Final = 1.0
 
 
-class Reports:
-    """The last `/status` of each child that answers; of one that does not, nothing."""
+class StatusPoller:
+    """Polls the children; keeps the last `/status` of each that answered its last poll."""
 
     def __init__(self, key: SharedKey) -> None:
         self._headers = {"Authorization": key.header}
         self._last: dict[str, dict[str, Any]] = {}
 
-    def of(self, name: str) -> dict[str, Any] | None:
-        """What a child said when it was last asked; None when it did not answer."""
+    def status(self, name: str) -> dict[str, Any] | None:
+        """Return the status of a child; None if it did not answer the last poll."""
         return self._last.get(name)
 
     def ready(self, name: str) -> bool:
-        """Whether a child said that it is ready."""
+        """Return whether a child is ready."""
         return bool(self._last.get(name, {}).get("ready"))
 
     def forget(self, name: str) -> None:
-        """A child is gone: what it said is void."""
+        """Drop the status of a child that has ended."""
         self._last.pop(name, None)
 
     async def run(self, running: Callable[[], Iterable[Child]]) -> None:
-        """Ask the children that run, all at the same time, until cancelled."""
+        """Poll the running children, all at the same time, until cancelled."""
         # No proxies from the environment: the key must go to this machine only.
         async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
             while True:
                 children = list(running())
-                await asyncio.gather(*(self._ask(http, child) for child in children))
+                await asyncio.gather(*(self._poll(http, child) for child in children))
                 done = all(self.ready(child.name) for child in children)
-                await asyncio.sleep(PATIENT_S if done else HASTY_S)
+                await asyncio.sleep(POLL_READY_S if done else POLL_UNREADY_S)
 
-    async def _ask(self, http: httpx.AsyncClient, child: Child) -> None:
+    async def _poll(self, http: httpx.AsyncClient, child: Child) -> None:
         try:
             reply = await http.get(f"{child.internal_url}/status", headers=self._headers)
             body = reply.json() if reply.status_code == 200 else None
@@ -63,17 +63,17 @@ class Reports:
 
 
 Launch = Callable[[Child], tuple[str, ...]]
-"""Returns the command line of a child."""
+"""Return the command line of a child."""
 
 
 def launch(child: Child) -> tuple[str, ...]:
-    """Return what runs a child with this very interpreter and installation."""
+    """Return the command line of a child with this interpreter and installation."""
     return (sys.executable, "-m", "diem.process.program", child.process)
 
 
 @dataclass(eq=False)
 class ChildFailed(ConfigurationError):
-    """A child cannot run with its configuration; it has said why."""
+    """A child cannot run with its configuration; its log has the reason."""
 
     template = "{name} cannot be started"
 
@@ -81,21 +81,21 @@ class ChildFailed(ConfigurationError):
 
 
 class Composite:
-    """The children and their number. `children` describes those of so many pairs, `launch` how they are started.
+    """The children and their number. `children` plans those of a number of pairs, `launch` returns their command lines.
 
-    `seconds` is the time that a stage of children has to leave when pairs are taken away.
+    `seconds` is the time that a stage of children has to stop when pairs are removed.
     """
 
     def __init__(
         self,
         children: Callable[[int], tuple[Child, ...]],
         pairs: int,
-        reports: Reports,
+        poller: StatusPoller,
         seconds: float,
         launch: Launch = launch,
     ) -> None:
         self._children = children
-        self._reports = reports
+        self._poller = poller
         self._seconds = seconds
         self._launch = launch
         self._changed = asyncio.Event()
@@ -109,20 +109,20 @@ class Composite:
         self.restarts = 0
 
     def scale(self, pairs: int) -> None:
-        """Take note of how many pairs there shall be; `run` does it."""
+        """Set the number of pairs, which `run` then applies."""
         if pairs != self.pairs:
             self._log.info("scaling", pairs=pairs, before=self.pairs)
             self.pairs = pairs
             self._changed.set()
 
     async def run(self) -> None:
-        """Start the children, and start and stop pairs as asked for, until cancelled.
+        """Start the children, and start and stop pairs as requested, until cancelled.
 
         Raises:
-            ChildFailed: a child of the first hour cannot run with its configuration.
+            ChildFailed: one of the first children cannot run with its configuration.
         """
-        reporting = asyncio.ensure_future(self._reports.run(self.running))
-        scaling = asyncio.ensure_future(self._keep_scaling())
+        reporting = asyncio.ensure_future(self._poller.run(self.running))
+        scaling = asyncio.ensure_future(self._scale_continuously())
         try:
             await asyncio.wait({reporting, scaling, self._failed}, return_when=asyncio.FIRST_COMPLETED)
             for ended in (self._failed, scaling, reporting):
@@ -139,10 +139,10 @@ class Composite:
         await self._supervisor.stop(stage_seconds)
 
     def why_not_ready(self) -> str | None:
-        """Why no clients should be sent here: that takes the proxy and one pair at least."""
+        """Return why it is not ready, or None: it needs the proxy and at least one pair."""
         if self._stopping:
             return "draining"
-        if not self._reports.ready("proxy"):
+        if not self._poller.ready("proxy"):
             return "the proxy is not ready"
         if not self.ready_pairs:
             return "no pair is ready"
@@ -150,28 +150,28 @@ class Composite:
 
     @property
     def ready_pairs(self) -> int:
-        """How many pairs have their server ready."""
+        """The number of pairs whose server is ready."""
         names = [status.name for status in self._supervisor.status() if status.pid]
-        return sum(self._reports.ready(name) for name in names if name.startswith("websocket-"))
+        return sum(self._poller.ready(name) for name in names if name.startswith("websocket-"))
 
     def running(self) -> list[Child]:
-        """The children that run now."""
+        """Return the children that run now."""
         return [self._known[status.name] for status in self._supervisor.status() if status.pid]
 
     def status(self) -> dict[str, Any]:
-        """The part of `/status` that is of the children; clients are the proxy's."""
-        proxy = self._reports.of("proxy") or {}
-        mine = {"ready": self.why_not_ready() is None, "pairs": self.pairs, "ready_pairs": self.ready_pairs}
-        shown = {name: proxy[name] for name in ("clients", "subscriptions", "upstreams") if name in proxy}
-        servers = [report for child in self.running() if (report := self._of_server(child))]
+        """Return the part of `/status` about the children; clients are the proxy's."""
+        proxy = self._poller.status("proxy") or {}
+        own = {"ready": self.why_not_ready() is None, "pairs": self.pairs, "ready_pairs": self.ready_pairs}
+        edge = {name: proxy[name] for name in ("clients", "subscriptions", "upstreams") if name in proxy}
+        servers = [report for child in self.running() if (report := self._server_status(child))]
         if servers:
-            mine["live"] = all(report.get("live") for report in servers)
-        return mine | shown | {"children": list(self._described())}
+            own["live"] = all(report.get("live") for report in servers)
+        return own | edge | {"children": list(self._describe_children())}
 
-    def _of_server(self, child: Child) -> Mapping[str, Any] | None:
-        return self._reports.of(child.name) if child.process == "websocket" else None
+    def _server_status(self, child: Child) -> Mapping[str, Any] | None:
+        return self._poller.status(child.name) if child.process == "websocket" else None
 
-    def _described(self) -> Iterable[Mapping[str, Any]]:
+    def _describe_children(self) -> Iterable[Mapping[str, Any]]:
         now = {status.name: status for status in self._supervisor.status()}
         for child in self._known.values():
             if (status := now.get(child.name)) is None:
@@ -185,15 +185,15 @@ class Composite:
                 "restarts": status.restarts,
                 "last_exit": status.last_exit,
                 "urls": {"internal": child.internal_url},
-                "report": self._reports.of(child.name) if status.pid else None,
+                "report": self._poller.status(child.name) if status.pid else None,
             }
 
-    async def _keep_scaling(self) -> None:
+    async def _scale_continuously(self) -> None:
         while True:
             self._changed.clear()
             children = self._children(self.pairs)
             planned = {child.name: child for child in children}
-            # In the order of the plan, and those that are about to leave after them.
+            # In the order of the plan, followed by those that are about to stop.
             self._known = planned | {name: child for name, child in self._known.items() if name not in planned}
             await self._supervisor.become([self._spec(child) for child in children], self._seconds)
             await self._changed.wait()
@@ -204,14 +204,14 @@ class Composite:
 
     def _on_event(self, event: ChildEvent) -> None:
         if event.kind != "started":
-            self._reports.forget(event.name)
+            self._poller.forget(event.name)
         match event.kind:
             case "died":
                 self.restarts += 1
                 self._log.warning("child died", child=event.name, code=event.code, delay_seconds=event.delay_s)
             case "failed":
                 self._log.error("child is not restarted: its configuration is wrong", child=event.name)
-                # One that was added or ran before is for whoever looks at the log; the others go on.
+                # One that was added or ran before is only logged; the others go on.
                 if event.name in self._first and not self._restarted(event.name) and not self._failed.done():
                     self._failed.set_exception(ChildFailed(event.name))
             case "killed":

@@ -1,4 +1,4 @@
-"""The control channel of a composite: how many pairs there shall be (WebSocket `/control`, with the shared key)."""
+"""Control channel of a composite: the number of pairs (WebSocket `/control`, with the shared key)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +17,7 @@ MAX_LINKS: Final = 8
 class ControlChannel:
     """Serves the channel (it is an ``End``): ``{"pairs": N}`` scales, ``{}`` asks; both are answered ``{"pairs": N}``.
 
-    Anything else is answered ``{"error": "..."}`` and changes nothing. A ninth link at once is sent away.
+    Anything else is answered ``{"error": "..."}`` and changes nothing. At most `MAX_LINKS` links at once.
     """
 
     subprotocol = SUBPROTOCOL
@@ -29,30 +29,30 @@ class ControlChannel:
 
     @property
     def accepting(self) -> bool:
-        """Whether links are taken now."""
+        """Whether another link is accepted now."""
         return len(self._links) < MAX_LINKS
 
     def opened(self, connection: InternalConnection) -> None:
-        """Somebody has connected, and speaks first."""
+        """Register a link; the peer sends first."""
         self._links.add(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Do what is asked for, and say what holds now."""
-        error = self._do(data)
+        """Apply a request and answer with the resulting number."""
+        error = self._apply(data)
         connection.send_text(orjson.dumps({"pairs": self._pairs()} if error is None else {"error": error}))
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Whoever asks without reading the answers has nothing to say here."""
+        """Close a link whose peer does not read its answers."""
         connection.close(Close.OVERLOAD)
 
     def resumed(self, connection: InternalConnection) -> None:
-        """Nothing waits."""
+        """Do nothing: no answer waits."""
 
     def closed(self, connection: InternalConnection) -> None:
-        """The link is gone."""
+        """Unregister a link."""
         self._links.discard(connection)
 
-    def _do(self, data: bytes) -> str | None:
+    def _apply(self, data: bytes) -> str | None:
         try:
             request = orjson.loads(data)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Wires a composite: its children, its internal listener with the control channel, and an orderly end."""
+"""Run a composite: its children, its internal listener with the control channel, and an orderly stop."""
 
 import asyncio
 import logging
@@ -17,31 +17,31 @@ from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
 from diem.process.ports import PersistedPorts, PortReservations
-from services.composite.composite import Composite, Reports
+from services.composite.composite import Composite, StatusPoller
 from services.composite.control import PATH, ControlChannel
 from services.composite.plan import CompositePlan, children
 from services.composite.settings import Settings
 
-ORPHANS_END_S: Final = 3.0
-"""The children of a composite that was killed have ended by then, unless they hang."""
+ORPHAN_TIMEOUT_S: Final = 3.0
+"""Time in which the children of a killed composite end, unless they hang."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Run the children until asked to stop, then let them go in order."""
+    """Run the children until `life` is stopping, then stop them in order."""
     started = time.monotonic()
     key = SharedKey.load(settings.internal_key_file)
-    # Faults of the set-up of Kafka end the composite now; later each child would find them.
+    # Raises faults of the settings of Kafka before any child does.
     settings.kafka().client_arguments()
-    # The client that asks the children how they are writes a line for each time.
+    # httpx logs a line for each poll of a child.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
     ports = PersistedPorts(PortReservations(), file)
     ports.reserve(settings.port)
     ports.reserve(settings.internal_port)
-    await ports.wait_until_free(ORPHANS_END_S)
+    await ports.wait_until_free(ORPHAN_TIMEOUT_S)
     plan = _plan(settings, settings.port or ports.of("composite").public or 0)
     seconds = settings.drain_seconds * settings.time_factor + CANCEL_GRACE_S + 1.0
-    composite = Composite(lambda pairs: children(plan, pairs, ports.of), settings.pairs, Reports(key), seconds)
+    composite = Composite(lambda pairs: children(plan, pairs, ports.of), settings.pairs, StatusPoller(key), seconds)
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

@@ -107,7 +107,7 @@ class Running:
         state = StateDir(self.cwd / ".diem")
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            answer = await control.ask(state, "status")
+            answer = await control.request(state, "status")
             status = {entry["name"]: entry for entry in answer["processes"]}
             if condition(status):
                 return status

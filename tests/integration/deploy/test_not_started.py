@@ -18,7 +18,7 @@ async def failure(tmp_path: Path, script: str) -> ProcessNotStarted:
     options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
     wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
     state = StateDir(tmp_path)
-    with state.held(), PortReservations() as reservations, pytest.raises(ProcessNotStarted) as caught:
+    with state.lock(), PortReservations() as reservations, pytest.raises(ProcessNotStarted) as caught:
         ports = assign_ports(wanted, {}, lambda _default: OWN_RANGE.start, reservations.reserve)
         topology = compose(options, ports, Programs(("/bin/sh", "-c", script)))
         await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))

@@ -12,8 +12,8 @@ from time import monotonic, time
 from typing import Any, Final
 
 import orjson
-from diem.protocol.update import iso
 
+from diem.protocol.update import iso
 from metadata.plans.plan import decode
 from tests.load.bench import Goal
 from tests.load.injection import promised

@@ -108,13 +108,13 @@ def test_every_mistake_is_one_clear_line_and_an_exit_code(
 def test_second_up_in_a_state_directory_is_refused(
     diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with StateDir(tmp_path / ".diem").held():
+    with StateDir(tmp_path / ".diem").lock():
         assert diem("up") == 1
     assert "diem is already up in" in capsys.readouterr().err
 
 
 def test_key_that_others_may_read_is_refused(diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with StateDir(tmp_path / ".diem").held():
+    with StateDir(tmp_path / ".diem").lock():
         pass
     (tmp_path / ".diem" / "write.key").chmod(0o644)
     assert diem("up") == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.cli import commands, options
-from deploy.cli.options import EXIT_INTERRUPTED, NoCluster, found, local_brokers
+from deploy.cli.options import EXIT_INTERRUPTED, NoCluster, find_cluster, local_brokers
 from deploy.system.state_dir import StateDir
 from diem.process import lifecycle
 from diem.process.settings import BadSettings
@@ -30,12 +30,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
 
 def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     state.write_processes(PROCESSES)
-    cluster = found(state, {"kafka_topic_prefix": "try."})
+    cluster = find_cluster(state, {"kafka_topic_prefix": "try."})
     assert cluster.options.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9094"
     assert cluster.options.names.updates == "try.updates"
     assert cluster.options.partitions == 24
     assert cluster.started == {1, 3}
-    assert found(state, {}).options.names.updates == "told.updates"
+    assert find_cluster(state, {}).options.names.updates == "told.updates"
 
 
 def test_an_option_and_the_environment_come_before_the_diem_up(
@@ -43,15 +43,15 @@ def test_an_option_and_the_environment_come_before_the_diem_up(
 ) -> None:
     state.write_processes(PROCESSES)
     monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", "env.example:1")
-    assert found(state, {}).options.bootstrap_servers == "env.example:1"
-    cluster = found(state, {"kafka_bootstrap_servers": "option.example:1"})
+    assert find_cluster(state, {}).options.bootstrap_servers == "env.example:1"
+    cluster = find_cluster(state, {"kafka_bootstrap_servers": "option.example:1"})
     assert cluster.options.bootstrap_servers == "option.example:1"
     assert cluster.started == frozenset()
 
 
 def test_without_any_cluster_the_fault_says_what_to_do(state: StateDir) -> None:
     with pytest.raises(NoCluster, match="--bootstrap-servers"):
-        found(state, {})
+        find_cluster(state, {})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_without_any_cluster_the_fault_says_what_to_do(state: StateDir) -> None:
 )
 def test_a_wrong_option_is_named_as_it_was_typed(state: StateDir, given: dict[str, object], said: str) -> None:
     with pytest.raises(BadSettings) as caught:
-        found(state, {"kafka_bootstrap_servers": "a:1", **given})
+        find_cluster(state, {"kafka_bootstrap_servers": "a:1", **given})
     (line,) = caught.value.lines
     assert line.startswith(said)
 
@@ -81,7 +81,7 @@ def test_processes_that_are_no_brokers_are_left_out() -> None:
 def test_who_was_interrupted_is_not_to_believe_that_it_was_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(options, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(options, "run_interactive", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

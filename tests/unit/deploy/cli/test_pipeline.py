@@ -15,7 +15,7 @@ from rich.console import Console
 from deploy import cli
 from deploy.cli import commands
 from deploy.cli.options import EXIT_NOTHING
-from deploy.cli.pipeline import as_objects, most, table
+from deploy.cli.pipeline import as_objects, largest_rows, usage_table
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.spark.pipeline import ReadOptions
@@ -187,14 +187,14 @@ ROWS = [
 
 
 def test_the_rows_of_most_requests_are_shown_in_their_order() -> None:
-    assert most(ROWS, 0) == most(ROWS, 3) == ROWS
-    assert most(ROWS, 2) == ROWS[1:]
-    assert most(ROWS, 1) == ROWS[1:2]
+    assert largest_rows(ROWS, 0) == largest_rows(ROWS, 3) == ROWS
+    assert largest_rows(ROWS, 2) == ROWS[1:]
+    assert largest_rows(ROWS, 1) == ROWS[1:2]
 
 
 def test_what_is_empty_is_a_dash() -> None:
     console = Console(width=100, record=True, quiet=False, file=Path("/dev/null").open("w"))  # noqa: SIM115
-    console.print(table(ROWS))
+    console.print(usage_table(ROWS))
     console.file.close()
     lines = [line.split() for line in console.export_text().splitlines()]
     assert lines[1] == ["2026-01-01", "-", "anonymous", "-", "5", "0"]

@@ -16,7 +16,7 @@ from tests.unit.deploy.planning.scripted_service import running
 def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(context, "attended", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.setattr(context, "run_interactive", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

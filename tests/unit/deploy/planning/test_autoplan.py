@@ -152,7 +152,7 @@ async def test_pause_ends_when_it_is_to_stop() -> None:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autoplan, "guarded", lambda argv: argv)
+    monkeypatch.setattr(autoplan, "pdeathsig_command", lambda argv: argv)
     monkeypatch.setattr(autoplan, "command", lambda: (sys.executable, "-c"))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deploy.system.control import CommandRefused, ControlFailed, ask, serving
+from deploy.system.control import CommandRefused, ControlFailed, request, serve
 from deploy.system.state_dir import NotUp, StateDir
 
 
@@ -24,68 +24,68 @@ async def raw(state: StateDir, request: bytes) -> bytes:
 
 async def test_command_is_answered(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    async with serving(state, {"status": answer}):
-        assert await ask(state, "status") == {"processes": ["data"]}
+    async with serve(state, {"status": answer}):
+        assert await request(state, "status") == {"processes": ["data"]}
 
 
 async def test_arguments_reach_the_handler(tmp_path: Path) -> None:
     async def scale(request: dict[str, Any]) -> dict[str, Any]:
         return {"twice": 2 * request["servers"]}
 
-    async with serving(state := StateDir(tmp_path), {"scale": scale}):
-        assert await ask(state, "scale", servers=3) == {"twice": 6}
+    async with serve(state := StateDir(tmp_path), {"scale": scale}):
+        assert await request(state, "scale", servers=3) == {"twice": 6}
 
 
 async def test_refusal_of_a_handler_is_told(tmp_path: Path) -> None:
     async def refuse(_request: dict[str, Any]) -> dict[str, Any]:
         raise CommandRefused("not that many")
 
-    async with serving(state := StateDir(tmp_path), {"scale": refuse}):
+    async with serve(state := StateDir(tmp_path), {"scale": refuse}):
         with pytest.raises(ControlFailed, match="did not do it: not that many"):
-            await ask(state, "scale", servers=3)
+            await request(state, "scale", servers=3)
 
 
 async def test_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    async with serving(state, {}):
+    async with serve(state, {}):
         assert state.socket().stat().st_mode & 0o777 == 0o600
     assert not state.socket().exists()
 
 
 async def test_unknown_command_is_refused(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    async with serving(state, {"status": answer}):
+    async with serve(state, {"status": answer}):
         with pytest.raises(ControlFailed, match="unknown command"):
-            await ask(state, "scale")
+            await request(state, "scale")
 
 
 @pytest.mark.parametrize("request_", [b"", b"\n", b"[]\n", b"{\n", b"\xff\n", b'{"command":[]}\n', b"x" * 10_000])
 async def test_malformed_request_is_refused(tmp_path: Path, request_: bytes) -> None:
     state = StateDir(tmp_path)
-    async with serving(state, {"status": answer}):
+    async with serve(state, {"status": answer}):
         assert b'"error"' in await raw(state, request_)
-        assert await ask(state, "status")
+        assert await request(state, "status")
 
 
 async def test_asking_where_nothing_runs_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotUp, match="diem is not up in"):
-        await ask(StateDir(tmp_path), "status")
+        await request(StateDir(tmp_path), "status")
 
 
 async def test_socket_without_a_process_behind_it_counts_as_nothing(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    async with serving(state, {}):
+    async with serve(state, {}):
         (tmp_path / "kept").hardlink_to(state.socket())
     (tmp_path / "kept").rename(state.socket())
     with pytest.raises(NotUp):
-        await ask(state, "status")
+        await request(state, "status")
 
 
 async def test_long_directory_works_all_the_same(tmp_path: Path) -> None:
     state = StateDir(tmp_path / ("x" * 120))
     state.path.mkdir()
-    async with serving(state, {"status": answer}):
-        assert await ask(StateDir(state.path), "status") == {"processes": ["data"]}
+    async with serve(state, {"status": answer}):
+        assert await request(StateDir(state.path), "status") == {"processes": ["data"]}
 
 
 async def test_connections_beyond_the_limit_are_closed_unanswered(
@@ -93,9 +93,9 @@ async def test_connections_beyond_the_limit_are_closed_unanswered(
 ) -> None:
     monkeypatch.setattr("deploy.system.control.MAX_CONNECTIONS", 1)
     state = StateDir(tmp_path)
-    async with serving(state, {"status": answer}):
+    async with serve(state, {"status": answer}):
         _, first = await asyncio.open_unix_connection(state.socket())
         with pytest.raises(ControlFailed, match="closed the connection"):
-            await ask(state, "status")
+            await request(state, "status")
         first.close()
         await first.wait_closed()

@@ -14,7 +14,7 @@ from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram
 from deploy.nginx import program as nginx
 from deploy.system import launch
-from deploy.system.launch import PreparationFailed, child_environment, command, guarded
+from deploy.system.launch import PreparationFailed, child_environment, command, pdeathsig_command
 from deploy.system.state_dir import StateDir
 from deploy.topology import KafkaTopology, Mode, Options, Ports, sizes_of, slots
 
@@ -45,7 +45,11 @@ def test_children_are_not_told_of_kafka_by_the_environment() -> None:
 
 def test_programs_that_are_not_ours_are_run_by_the_guard(tmp_path: Path) -> None:
     done = subprocess.run(
-        guarded(("/bin/echo", "hello")), cwd=tmp_path, env=child_environment({}), capture_output=True, check=True
+        pdeathsig_command(("/bin/echo", "hello")),
+        cwd=tmp_path,
+        env=child_environment({}),
+        capture_output=True,
+        check=True,
     )
     assert done.stdout == b"hello\n"
 
@@ -132,7 +136,7 @@ def test_state_directory_that_is_in_use_is_left_alone(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found_nginx(monkeypatch)
-    with StateDir(tmp_path / ".diem").held():
+    with StateDir(tmp_path / ".diem").lock():
         code, said = starts("--mode", "x-broadcast")
     assert (code, "diem is already up" in said) == (1, True)
     assert not (tmp_path / ".diem" / "nginx").exists()
@@ -141,7 +145,7 @@ def test_state_directory_that_is_in_use_is_left_alone(
 def test_mode_single_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
     options = Options(Mode.SINGLE, tmp_path)
-    launch.check(options)
+    launch.check_prerequisites(options)
     assert launch.prepare(options, chosen(options), lambda _done, _total: None).others == {}
 
 
@@ -149,7 +153,7 @@ def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", raising(NoJava()))
     options = Options(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
-    launch.check(options)
+    launch.check_prerequisites(options)
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
 
 
@@ -189,7 +193,7 @@ def test_other_partitioned_modes_need_brokers_and_no_nginx(
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
     monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
     options = Options(mode, tmp_path, 2)
-    launch.check(options)
+    launch.check_prerequisites(options)
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
 
 
@@ -210,10 +214,10 @@ def test_missing_client_of_kafka_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(
         PreparationFailed, match=r"^aiokafka is not installed, and mode x needs it: pip install aiokafka$"
     ):
-        launch.check(Options(Mode.X, tmp_path))
+        launch.check_prerequisites(Options(Mode.X, tmp_path))
 
 
 def test_missing_renderer_of_the_configuration_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "nginx.config.api", None)
     with pytest.raises(nginx.NoNginx, match=r"^nginx-config-builder is not installed"):
-        launch.check(Options(Mode.X_BROADCAST, tmp_path))
+        launch.check_prerequisites(Options(Mode.X_BROADCAST, tmp_path))

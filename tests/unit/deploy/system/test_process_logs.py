@@ -49,7 +49,7 @@ def test_reason_of_a_death_is_the_last_line_that_says_something(path: Path) -> N
     append(path, event("error", "odd") + "diem: port 8080 is taken\n" + event("info", "stopping"))
     log.poll()
     assert log.last == "port 8080 is taken"
-    log.begin()
+    log.reset()
     assert log.last == ""
 
 
@@ -110,7 +110,7 @@ class World:
         self.clock.advance(1)
         self.log = self.state.log_of("data")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.voices = ProcessLogs(["data"], self.state, Terminal(), self.clock)
+        self.logs = ProcessLogs(["data"], self.state, Terminal(), self.clock)
 
     def say(self, event: str, level: str = "warning") -> None:
         with self.log.open("a") as file:
@@ -127,28 +127,28 @@ def test_only_a_little_of_what_a_process_says_goes_to_the_terminal(
 ) -> None:
     for number in range(20):
         world.say(f"trouble {number}")
-    world.voices.follow(aloud=True)
+    world.logs.poll(show=True)
     assert capsys.readouterr().err.count("data: ") == LINES_BURST
-    assert "trouble 19" in world.voices.last("data")
+    assert "trouble 19" in world.logs.last("data")
 
 
 def test_who_was_just_started_or_is_waited_for_is_read_in_silence(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.say("it waits")
-    world.voices.follow(aloud=False)
-    world.voices.hush(["data"], 5.0)
+    world.logs.poll(show=False)
+    world.logs.mute(["data"], 5.0)
     world.say("it still waits")
-    world.voices.follow(aloud=True)
+    world.logs.poll(show=True)
     assert capsys.readouterr().err == ""
     world.clock.advance(6)
     world.say("it cannot")
-    world.voices.follow(aloud=True)
+    world.logs.poll(show=True)
     assert "data: it cannot" in capsys.readouterr().err
 
 
-def test_the_last_word_of_a_life_is_no_word_of_the_next(world: World) -> None:
+def test_last_error_of_a_process_is_forgotten_at_its_restart(world: World) -> None:
     world.say("the port is taken", "error")
-    assert "the port is taken" in world.voices.last_word("data")
-    world.voices.begin("data")
-    assert world.voices.last_word("data") == ""
+    assert "the port is taken" in world.logs.last_error("data")
+    world.logs.reset("data")
+    assert world.logs.last_error("data") == ""

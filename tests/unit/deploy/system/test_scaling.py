@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.system import scaling as module
-from deploy.system.control import CommandRefused, ControlFailed, serving
+from deploy.system.control import CommandRefused, ControlFailed, serve
 from deploy.system.scaling import Scaler, scale
 from deploy.system.state_dir import StateDir
 from deploy.topology import KafkaTopology, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
@@ -56,7 +56,7 @@ async def until(supervisor: Supervisor, names: list[str]) -> None:
 async def test_more_servers_are_started_with_their_bridges_and_the_others_are_left_alone() -> None:
     async with scaled(Mode.X, 1) as (scaler, supervisor, events):
         await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
-        answer = scaler.ask(3)
+        answer = scaler.request(3)
         names = ["data", "bridge-1", "bridge-2", "bridge-3", "nginx", "websocket-1", "websocket-2", "websocket-3"]
         assert answer == {"before": 1, "servers": 3, "processes": names}
         await until(supervisor, names)
@@ -66,7 +66,7 @@ async def test_more_servers_are_started_with_their_bridges_and_the_others_are_le
 async def test_highest_servers_go_together_and_then_their_bridges() -> None:
     async with scaled(Mode.X, 3) as (scaler, supervisor, events):
         await until(supervisor, [p.name for p in topology(Mode.X).active(3)])
-        scaler.ask(1)
+        scaler.request(1)
         await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
         async with asyncio.timeout(PATIENCE_S):
             while len(supervisor.status()) > 4:
@@ -78,7 +78,7 @@ async def test_highest_servers_go_together_and_then_their_bridges() -> None:
 async def test_last_wish_counts_when_several_come_at_once() -> None:
     async with scaled(Mode.X_BROADCAST, 2) as (scaler, supervisor, _):
         for servers in (4, 1, 3):
-            scaler.ask(servers)
+            scaler.request(servers)
         await until(supervisor, ["data", "broadcast", "nginx", "websocket-1", "websocket-2", "websocket-3"])
         assert scaler.servers == 3
 
@@ -88,9 +88,9 @@ async def test_pairs_of_a_group_come_and_go_and_the_rest_stays(mode: Mode) -> No
     async with scaled(mode, 1) as (scaler, supervisor, events):
         one, three = ([p.name for p in topology(mode).active(n)] for n in (1, 3))
         await until(supervisor, one)
-        assert scaler.ask(3)["processes"] == three
+        assert scaler.request(3)["processes"] == three
         await until(supervisor, three)
-        scaler.ask(1)
+        scaler.request(1)
         await until(supervisor, one)
         stopped = [event.name for event in events if event.kind == "stopped"]
         assert (set(stopped[:2]), set(stopped[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
@@ -100,7 +100,7 @@ async def test_pairs_are_added_to_every_clone() -> None:
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(*CLONED)}
     kafka = KafkaTopology(bootstrap_servers="elsewhere:9092")
     planned = compose(Options(Mode.Z_CLIENT, Path("/state"), clones=2, kafka=kafka), ports, Programs(("diem",)))
-    answer = Scaler(planned, 1, Supervisor([]), idle, 5).ask(2)
+    answer = Scaler(planned, 1, Supervisor([]), idle, 5).request(2)
     numbers = [1, 2, 9, 10]
     names = ["data", "metadata", *(f"bridge-{k}" for k in numbers), *(f"websocket-{k}" for k in numbers)]
     assert answer == {"before": 1, "servers": 2, "processes": names}
@@ -109,10 +109,10 @@ async def test_pairs_are_added_to_every_clone() -> None:
 async def test_composites_are_what_is_scaled_behind_nginx() -> None:
     async with scaled(Mode.XZ, 2) as (scaler, supervisor, _):
         await until(supervisor, ["data", "nginx", "composite-1", "composite-2"])
-        assert "composite-3/websocket-1" in scaler.ask(3)["processes"]
+        assert "composite-3/websocket-1" in scaler.request(3)["processes"]
         await until(supervisor, ["data", "nginx", "composite-1", "composite-2", "composite-3"])
         with pytest.raises(CommandRefused, match="it runs 1 to 8 composites, not 9"):
-            scaler.ask(9)
+            scaler.request(9)
 
 
 async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: 
     control = ControlChannel(lambda: told[-1], told.append)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
     await listener.start()
-    keeping = asyncio.create_task(module.keep(f"http://127.0.0.1:{listener.port}", key, scaler))
+    keeping = asyncio.create_task(module.drive_composite(f"http://127.0.0.1:{listener.port}", key, scaler))
     try:
         await eventually(lambda: told == [1, 2])
-        assert "composite-1/websocket-5" in scaler.ask(5)["processes"]
+        assert "composite-1/websocket-5" in scaler.request(5)["processes"]
         await eventually(lambda: told == [1, 2, 5])
         for link in list(control._links):
             link.abort()  # as a composite that is killed does
@@ -146,13 +146,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
 async def test_number_that_the_topology_has_no_room_for_is_refused(servers: object) -> None:
     scaler = Scaler(topology(Mode.X), 1, Supervisor([]), idle, 5)
     with pytest.raises(CommandRefused, match="1 to 8 servers"):
-        scaler.ask(servers)
+        scaler.request(servers)
     assert scaler.servers == 1
 
 
 async def test_single_refuses_to_be_scaled() -> None:
     with pytest.raises(CommandRefused, match="single runs one WebSocket server: use --mode x-broadcast"):
-        Scaler(topology(Mode.SINGLE), 1, Supervisor([]), idle, 5).ask(1)
+        Scaler(topology(Mode.SINGLE), 1, Supervisor([]), idle, 5).request(1)
 
 
 class Fake:
@@ -193,7 +193,7 @@ class FakeComposite(Fake):
 async def scale_of(tmp_path: Path, fake: Fake, servers: int, within_s: float = 5.0) -> list[tuple[int, int]]:
     shown: list[tuple[int, int]] = []
     state = StateDir(tmp_path)
-    async with serving(state, {"scale": fake.scale, "status": fake.status}):
+    async with serve(state, {"scale": fake.scale, "status": fake.status}):
         await scale(state, servers, lambda done, total: shown.append((done, total)), within_s)
     return shown
 

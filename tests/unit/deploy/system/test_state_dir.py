@@ -15,7 +15,7 @@ def mode(path: Path) -> int:
 
 def test_holding_creates_a_private_directory_with_private_keys(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "a" / "state")
-    with state.held():
+    with state.lock():
         assert mode(state.path) == 0o700
         assert mode(state.internal_key_file) == mode(state.write_key_file) == 0o600
         assert not SharedKey.load(state.internal_key_file).matches(SharedKey.load(state.write_key_file).header)
@@ -25,38 +25,38 @@ def test_sockets_that_a_killed_diem_up_has_left_are_removed(tmp_path: Path) -> N
     sockets = tmp_path / "sockets"
     sockets.mkdir()
     (sockets / "9400.sock").touch()
-    with StateDir(tmp_path).held():
+    with StateDir(tmp_path).lock():
         assert not list(sockets.iterdir())
 
 
 def test_keys_survive(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    with state.held():
+    with state.lock():
         before = state.write_key_file.read_text()
-    with state.held():
+    with state.lock():
         assert state.write_key_file.read_text() == before
 
 
 def test_directory_has_one_holder_and_the_other_is_told_who(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    with state.held():
+    with state.lock():
         state.write_processes({"pid": 4711})
-        with pytest.raises(AlreadyUp, match=r"already up .*process 4711"), StateDir(tmp_path).held():
+        with pytest.raises(AlreadyUp, match=r"already up .*process 4711"), StateDir(tmp_path).lock():
             pass
-    with StateDir(tmp_path).held():
+    with StateDir(tmp_path).lock():
         pass
 
 
 def test_list_of_a_killed_diem_up_is_forgotten_by_the_next(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     state.write_processes({"pid": 4711, "up": True})
-    with state.held():
+    with state.lock():
         assert state.read_processes() == {}
 
 
 def test_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadStateDir, match="state directory"), StateDir(tmp_path / "file" / "state").held():
+    with pytest.raises(BadStateDir, match="state directory"), StateDir(tmp_path / "file" / "state").lock():
         pass
 
 
@@ -64,7 +64,7 @@ def test_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
 def test_directory_of_another_user_is_refused_with_what_to_do(tmp_path: Path) -> None:
     give_away(tmp_path)
     whose = r"belongs to user 12345: run this as 12345, or choose another --state-dir"
-    with pytest.raises(BadStateDir, match=whose), StateDir(tmp_path).held():
+    with pytest.raises(BadStateDir, match=whose), StateDir(tmp_path).lock():
         pass
     assert not any(tmp_path.iterdir())
 
@@ -72,14 +72,14 @@ def test_directory_of_another_user_is_refused_with_what_to_do(tmp_path: Path) ->
 @pytest.mark.parametrize("rights", [0o777, 0o1777, 0o770, 0o722])
 def test_directory_that_others_may_write_is_refused_with_what_to_do(tmp_path: Path, rights: int) -> None:
     tmp_path.chmod(rights)
-    with pytest.raises(BadStateDir, match=r"others may write it: run chmod go-w"), StateDir(tmp_path).held():
+    with pytest.raises(BadStateDir, match=r"others may write it: run chmod go-w"), StateDir(tmp_path).lock():
         pass
     assert not any(tmp_path.iterdir())
 
 
 def test_directory_that_others_may_look_into_is_taken(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    with StateDir(tmp_path).held():
+    with StateDir(tmp_path).lock():
         pass
 
 
@@ -87,7 +87,7 @@ def test_directory_that_others_may_look_into_is_taken(tmp_path: Path) -> None:
 def test_key_that_another_user_has_left_in_our_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "internal.key").write_text("x" * 43)
     give_away(tmp_path / "internal.key").chmod(0o600)
-    with pytest.raises(BadKeyFile, match="belongs to user 12345"), StateDir(tmp_path).held():
+    with pytest.raises(BadKeyFile, match="belongs to user 12345"), StateDir(tmp_path).lock():
         pass
 
 
@@ -98,7 +98,7 @@ def test_list_of_processes_is_replaced_as_a_whole(tmp_path: Path) -> None:
     state.write_processes({"pid": 2})
     assert json.loads((tmp_path / "processes.json").read_text()) == {"pid": 2}
     assert os.listdir(tmp_path) == ["processes.json"]  # noqa: PTH208  # names are what is compared
-    state.forget_processes()
+    state.remove_processes()
     assert state.read_processes() == {}
 
 

@@ -31,7 +31,7 @@ from deploy.topology import (
     slots,
 )
 from deploy.topology.compose import shared
-from deploy.topology.ports import OWN_RANGE, documented, scattered
+from deploy.topology.ports import OWN_RANGE, start_at_default, start_at_random
 from diem.process.listeners import PortTaken
 
 STATE = Path("/state")
@@ -52,7 +52,7 @@ def slots_of(mode: Mode, servers: int = 1, max_servers: int | None = None, broke
 def topology(mode: Mode, servers: int = 1, max_servers: int | None = None, **others: Any) -> Topology:
     options = Options(mode, STATE, servers, max_servers=max_servers, **others)
     wanted = slots(mode, sizes_of(options))
-    return compose(options, assign_ports(wanted, {}, documented, all_but()), PROGRAMS)
+    return compose(options, assign_ports(wanted, {}, start_at_default, all_but()), PROGRAMS)
 
 
 def process(of: Topology, name: str) -> Planned:
@@ -283,7 +283,7 @@ def test_there_is_room_for_more_servers_unless_it_is_said_how_much(servers: int,
 
 def test_taken_ports_are_replaced_by_free_ones_and_those_that_matter_now_are_said() -> None:
     wanted = slots_of(Mode.X_BROADCAST, 2)
-    chosen = assign_ports(wanted, {}, documented, all_but(8000, 8080, 8100, 8101, 8103, 9300))
+    chosen = assign_ports(wanted, {}, start_at_default, all_but(8000, 8080, 8100, 8101, 8103, 9300))
     assert chosen["data"] == Ports(8120, 9080)
     assert chosen["websocket-1"].public == 8121
     assert chosen["websocket-3"].public == 8123
@@ -298,7 +298,7 @@ def test_taken_ports_are_replaced_by_free_ones_and_those_that_matter_now_are_sai
 
 def test_no_port_is_given_twice() -> None:
     wanted = slots_of(Mode.X, 64, brokers=3)
-    chosen = assign_ports(wanted, {"websocket-1": 9300}, documented, all_but())
+    chosen = assign_ports(wanted, {"websocket-1": 9300}, start_at_default, all_but())
     given = [port for ports in chosen.values() for port in ports if port is not None]
     assert len(set(given)) == len(given) == 64 * 3 + 3 * 2 + 2 + 1
     assert chosen["websocket-1"].public == 9300
@@ -306,14 +306,14 @@ def test_no_port_is_given_twice() -> None:
 
 def test_fixed_port_is_used_or_refused_but_never_replaced() -> None:
     wanted = slots_of(Mode.SINGLE)
-    assert assign_ports(wanted, {"data": 80}, documented, all_but())["data"].public == 80
+    assert assign_ports(wanted, {"data": 80}, start_at_default, all_but())["data"].public == 80
     with pytest.raises(PortTaken, match="port 80 "):
-        assign_ports(wanted, {"data": 80}, documented, all_but(80))
+        assign_ports(wanted, {"data": 80}, start_at_default, all_but(80))
 
 
 def test_search_for_a_port_ends() -> None:
     with pytest.raises(PortTaken):
-        assign_ports(slots_of(Mode.SINGLE), {}, documented, lambda _port: False)
+        assign_ports(slots_of(Mode.SINGLE), {}, start_at_default, lambda _port: False)
 
 
 def test_asked_for_ports_count_up_over_the_servers() -> None:
@@ -413,8 +413,8 @@ def test_clients_of_z_client_ask_the_metadata_service_and_dial_the_servers_that_
     two = topology(Mode.Z_CLIENT, 2, 3, kafka=CLUSTER)
     assert two.page_url == "http://127.0.0.1:8080/"
     assert two.metadata_urls == ("http://127.0.0.1:8400/v1",)
-    assert two.dialled(2) == ("ws://127.0.0.1:8101/ws", "ws://127.0.0.1:8102/ws")
-    assert two.dialled(3) == (*two.dialled(2), "ws://127.0.0.1:8103/ws")
+    assert two.client_urls(2) == ("ws://127.0.0.1:8101/ws", "ws://127.0.0.1:8102/ws")
+    assert two.client_urls(3) == (*two.client_urls(2), "ws://127.0.0.1:8103/ws")
     data = env(two, "data")
     assert json.loads(data["DIEM_DATA_METADATA_SERVICES"]) == [{"port": 8400, "path": "/v1"}]
     assert [server["port"] for server in json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"])] == [8101, 8102, 8103]
@@ -424,7 +424,7 @@ def test_clients_of_z_client_ask_the_metadata_service_and_dial_the_servers_that_
 
 def test_clients_of_z_proxy_see_the_proxy_alone_which_may_dial_the_servers_that_may_run() -> None:
     two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, clients_per_address=9)
-    assert two.dialled(3) == ("ws://127.0.0.1:8501/ws",)
+    assert two.client_urls(3) == ("ws://127.0.0.1:8501/ws",)
     assert two.metadata_urls == ()
     assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8501, "path": "/ws"}]
     assert "DIEM_DATA_METADATA_SERVICES" not in env(two, "data")
@@ -439,7 +439,7 @@ def test_clients_of_z_proxy_see_the_proxy_alone_which_may_dial_the_servers_that_
 
 def test_composite_is_told_its_number_its_pairs_and_kafka() -> None:
     one = topology(Mode.Z_COMPOSITE, 3, kafka=CLUSTER)
-    assert one.dialled(3) == ("ws://127.0.0.1:8601/ws",)
+    assert one.client_urls(3) == ("ws://127.0.0.1:8601/ws",)
     assert one.page_url == "http://127.0.0.1:8080/"
     told = env(one, "composite-1")
     assert (told["DIEM_COMPOSITE_NUMBER"], told["DIEM_COMPOSITE_PAIRS"]) == ("1", "3")
@@ -449,7 +449,7 @@ def test_composite_is_told_its_number_its_pairs_and_kafka() -> None:
     xz = topology(Mode.XZ, 3, clones=2, kafka=CLUSTER)
     assert [env(xz, f"composite-{n}")["DIEM_COMPOSITE_PAIRS"] for n in (1, 2, 8)] == ["3", "3", "3"]
     assert env(xz, "composite-2")["DIEM_COMPOSITE_MODE"] == "xz"
-    assert xz.dialled(2) == ("ws://127.0.0.1:8000/ws",)
+    assert xz.client_urls(2) == ("ws://127.0.0.1:8000/ws",)
 
 
 def test_names_of_what_runs_include_the_children_of_composites() -> None:
@@ -515,7 +515,7 @@ def test_number_of_brokers_is_checked_in_every_mode_with_kafka() -> None:
 @pytest.mark.parametrize("mode", KAFKA)
 def test_no_port_of_any_mode_is_given_twice(mode: Mode) -> None:
     clones = {Mode.Z_CLIENT: 4, Mode.XZ: 64}.get(mode)
-    chosen = assign_ports(slots(mode, sizes(mode, 16, brokers=3, clones=clones)), {}, documented, all_but())
+    chosen = assign_ports(slots(mode, sizes(mode, 16, brokers=3, clones=clones)), {}, start_at_default, all_but())
     given = [port for ports in chosen.values() for port in ports if port is not None]
     assert len(set(given)) == len(given)
 
@@ -530,8 +530,8 @@ def test_asked_for_port_is_that_of_what_clients_dial() -> None:
 
 
 def test_search_starts_at_the_documented_port_or_at_random_in_our_range() -> None:
-    assert documented(8080) == 8080
-    first = scattered(random.Random(1))
+    assert start_at_default(8080) == 8080
+    first = start_at_random(random.Random(1))
     starts = {first(8080) for _ in range(20)}
     assert len(starts) > 10
     assert all(start in OWN_RANGE for start in starts)

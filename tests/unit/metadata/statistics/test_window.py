@@ -1,6 +1,6 @@
 import pytest
-from diem.protocol.update import iso
 
+from diem.protocol.update import iso
 from metadata.statistics.window import BadWindow, Window, parse_span, parse_time
 
 

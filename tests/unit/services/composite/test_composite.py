@@ -13,7 +13,7 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.ports import PersistedPorts, PortReservations
-from services.composite.composite import ChildFailed, Composite, Reports
+from services.composite.composite import ChildFailed, Composite, StatusPoller
 from services.composite.plan import Child, CompositePlan, child_names, children
 from tests.support.patience import PATIENCE_S
 
@@ -45,7 +45,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
     ports = PersistedPorts(PortReservations(), tmp_path / "ports")
-    composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, Reports(key), 5, launch=fake)
+    composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, StatusPoller(key), 5, launch=fake)
     task = asyncio.create_task(composite.run())
     try:
         yield composite
@@ -143,7 +143,7 @@ async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
     key = SharedKey.create(tmp_path / "key")
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
     ports = PersistedPorts(PortReservations(), tmp_path / "ports")
-    composite = Composite(lambda count: children(PLAN, count, ports.of), 1, Reports(key), 5, launch=fake)
+    composite = Composite(lambda count: children(PLAN, count, ports.of), 1, StatusPoller(key), 5, launch=fake)
     try:
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ChildFailed, match="bridge-1 cannot be started"):

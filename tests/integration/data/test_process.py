@@ -12,7 +12,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 
-from diem.links import rest as server_module
+from diem.links import http_server as server_module
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
 from diem.protocol import feed

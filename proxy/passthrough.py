@@ -350,18 +350,18 @@ class PassthroughClient:
 
 def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> None:
     """Record the subscriptions of a client that was answered with these versions."""
-    if session.visit is not None:
+    if session.trace is not None:
         named = {name.encode(): version for name, version in versions.items()}
         if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
             session.endpoints.update(dict.fromkeys(new))
-            session.visit.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
+            session.trace.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
 
 
 def trace_unsubscribed(session: Session, names: Iterable[str]) -> None:
     """Record that a client has unsubscribed."""
-    if session.visit is not None:
+    if session.trace is not None:
         named = dict.fromkeys(name.encode(errors="replace") for name in names)
         if subscribed := [endpoint for endpoint in named if endpoint in session.endpoints]:
             for endpoint in subscribed:
                 del session.endpoints[endpoint]
-            session.visit.unsubscribed(subscribed)
+            session.trace.unsubscribed(subscribed)

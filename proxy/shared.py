@@ -83,9 +83,9 @@ class Relay:
             if retained and retained.version > version:
                 answer.replay.append(retained.value)
         self._fanout.stats.offered += len(answer.replay)
-        if session.visit is not None and len(session.endpoints) > before:
+        if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))
-            session.visit.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
+            session.trace.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
         return answer
 
     def apply(self, data: bytes, frames: int) -> None:

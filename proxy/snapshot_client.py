@@ -1,4 +1,4 @@
-"""Follows a metadata service's watch: the snapshot at once, and on every change; from any of several services."""
+"""Client of the metadata service: the current snapshot and every change of it, from any of several services."""
 
 import asyncio
 import itertools
@@ -18,30 +18,30 @@ from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 from diem.protocol.codes import Close
 
 SUBPROTOCOL: Final = "diem.watch.v1"
-MAX_SNAPSHOT: Final = 64 << 20
-"""Bytes: a map of 100,000 entries with the longest names has half of that."""
-RETRY_BASE: Final = 0.1
-RETRY_CAP: Final = 2.0
+MAX_SNAPSHOT_BYTES: Final = 64 << 20
+"""A map of 100,000 entries with the longest names has half of that."""
+RETRY_BASE_S: Final = 0.1
+RETRY_CAP_S: Final = 2.0
 
 
-Take = Callable[[Snapshot], bool]
-"""Whether the snapshot is of use; a service whose is not is left for the next one."""
+ApplySnapshot = Callable[[Snapshot], bool]
+"""Apply a snapshot; return False when it is too old, to try the next service."""
 
 
 class WatchLink(ClientConnection):
     """One link to a metadata service."""
 
-    __slots__ = ("_take", "lost", "served")
+    __slots__ = ("_apply", "lost", "served")
 
-    def __init__(self, url: str, authorization: str, take: Take) -> None:
-        super().__init__(url, authorization, subprotocol=SUBPROTOCOL, max_size=MAX_SNAPSHOT)
-        self._take = take
+    def __init__(self, url: str, authorization: str, apply: ApplySnapshot) -> None:
+        super().__init__(url, authorization, subprotocol=SUBPROTOCOL, max_size=MAX_SNAPSHOT_BYTES)
+        self._apply = apply
         self.lost = asyncio.Event()
         self.served = False
-        """Whether a snapshot was taken from it."""
+        """Whether one of its snapshots was applied."""
 
     def on_text(self, data: bytes) -> None:
-        """A snapshot."""
+        """Apply a snapshot."""
         if not self.is_open:
             return
         try:
@@ -49,14 +49,14 @@ class WatchLink(ClientConnection):
         except BadSnapshot as error:
             self.close(Close.BAD_REQUEST, str(error)[:100])
             return
-        if self._take(snapshot):
+        if self._apply(snapshot):
             self.served = True
         else:
             # Another service may know more, or this one by the next time.
             self.close(Close.NORMAL, "behind")
 
     def on_closed(self) -> None:
-        """Let the watch dial again."""
+        """Wake the client, to dial again."""
         super().on_closed()
         self.lost.set()
 
@@ -68,40 +68,40 @@ class SnapshotClient:
         self,
         urls: Sequence[str],
         key: SharedKey,
-        take: Take,
+        apply: ApplySnapshot,
         *,
         sockets: Path | None = None,
     ) -> None:
         self._urls = urls
         self._sockets = sockets
         self._key = key
-        self._take = take
+        self._apply = apply
         self._monitor = LinkMonitor("metadata service")
         self._log = structlog.get_logger("proxy")
         self.connected = False
 
     async def run(self) -> None:
-        """Watch until cancelled. Without a service everything goes on with the last snapshot."""
+        """Receive snapshots until cancelled. Without a service the last one stays in force."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._monitor.run())
-            tasks.create_task(self._follow())
+            tasks.create_task(self._connect())
 
-    async def _follow(self) -> None:
+    async def _connect(self) -> None:
         attempt = 0
-        said = False
+        logged = False
         for url in itertools.cycle(self._urls):
             try:
-                link = await dial(url, partial(WatchLink, url, self._key.header, self._take), sockets=self._sockets)
+                link = await dial(url, partial(WatchLink, url, self._key.header, self._apply), sockets=self._sockets)
             except (OSError, InvalidHandshake, EOFError) as error:
-                if not said:
-                    said = True
+                if not logged:
+                    logged = True
                     self._log.warning("metadata service unreachable", url=url, error=f"{type(error).__name__}: {error}")
             else:
-                said = False
+                logged = False
                 await self._read(link, url)
                 if link.served:
                     attempt = 0
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE, RETRY_CAP))
+            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
             attempt += 1
 
     async def _read(self, link: WatchLink, url: str) -> None:

@@ -160,8 +160,8 @@ class Fanout:
     def unsubscribe(self, session: Session, names: Iterable[str]) -> None:
         """Remove a session from endpoints; nothing follows for them, not even frames that were held back."""
         leaving = dict.fromkeys(name.encode(errors="replace") for name in names)
-        if session.visit is not None and (subscribed := [each for each in leaving if each in session.endpoints]):
-            session.visit.unsubscribed(subscribed)
+        if session.trace is not None and (subscribed := [each for each in leaving if each in session.endpoints]):
+            session.trace.unsubscribed(subscribed)
         for endpoint in leaving:
             session.endpoints.pop(endpoint, None)
             self.registry.discard(endpoint, session)

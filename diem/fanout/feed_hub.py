@@ -67,9 +67,9 @@ class FeedHub:
             if retained and retained.version > version:
                 answer.replay.append(text_frame(retained.value))
         self.fanout.stats.offered += len(answer.replay)
-        if session.visit is not None and len(session.endpoints) > before:
+        if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))
-            session.visit.subscribed(new, [endpoint for endpoint in new if endpoint not in self.state.retained])
+            session.trace.subscribed(new, [endpoint for endpoint in new if endpoint not in self.state.retained])
         return answer
 
     # Events of the feed
@@ -84,7 +84,7 @@ class FeedHub:
         """Set the source and names of the feed; announce what was lost with names."""
         changes = self.state.hello(source, feed_names, None if self._ownership is None else self._ownership.name_of)
         self.reconcile()
-        self.fanout.publish(changes.grown)
+        self.fanout.publish(changes.updated)
         self.fanout.resync(changes.dropped)
 
     def reconcile(self) -> set[Session]:
@@ -97,6 +97,6 @@ class FeedHub:
         A client that subscribed meanwhile is among them, or was sent what was retained at that moment: retained state
         changes as records are read, only its fan-out waits.
         """
-        changes = self.state.caught_up_with(name)
-        self.fanout.publish(changes.grown)
+        changes = self.state.finish_catch_up(name)
+        self.fanout.publish(changes.updated)
         self.fanout.resync(changes.dropped)

@@ -13,16 +13,16 @@ from diem.protocol.feed import partition_of_name
 from diem.protocol.frames import text_frame
 from diem.protocol.partition_map import PartitionMap, Role
 
-MAX_KNOWN: Final = 100_000
-"""Endpoints whose places are remembered, because the hash is slow in Python; forgotten when there are more."""
+MAX_CACHED: Final = 100_000
+"""Endpoints whose places are cached, because the hash is slow in Python; the cache is cleared when it is full."""
 
 
 class Ownership:
-    """Answers for every endpoint whether this server has it. Whoever changes something settles the hub after it."""
+    """The endpoints that this server serves. After a change, call :meth:`Reconciler.reconcile`."""
 
     def __init__(self) -> None:
         self.map: PartitionMap | None = None
-        """None until the first was read: nothing is ours then."""
+        """None until the first was read: nothing is served then."""
         self.owned: frozenset[int] = frozenset()
         self._names: dict[int, str] = {}
         self._urls: dict[int, str] = {}
@@ -34,7 +34,7 @@ class Ownership:
         return None if self.map is None else self.map.head.epoch
 
     def set_names(self, names: Iterable[str]) -> None:
-        """The names that the feed serves now."""
+        """Set the names that the feed serves now."""
         numbers = {partition_of_name(name): name for name in names}
         self._names = {number: name for number, name in numbers.items() if number is not None}
         before, self.owned = self.owned, frozenset(self._names)
@@ -43,33 +43,33 @@ class Ownership:
             self._urls.pop(number, None)
 
     def set_map(self, map_: PartitionMap) -> None:
-        """The map as it is now."""
+        """Set the partition map."""
         self.map = map_
         self._places.clear()
 
     def set_owners(self, owners: Mapping[str, str]) -> None:
-        """The URL of the server that has each name of the group."""
+        """Set the URL of the server that serves each name of the group."""
         numbers = {partition_of_name(name): url for name, url in owners.items()}
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
     def role(self, endpoint: bytes) -> Role:
-        """What this server is to ``endpoint``."""
+        """Return the role of this server for ``endpoint``."""
         if self.map is None:
             return Role.NOT_OWNED
         places = self._places.get(endpoint)
         if places is None:
-            if len(self._places) >= MAX_KNOWN:
+            if len(self._places) >= MAX_CACHED:
                 self._places.clear()
             places = self._places[endpoint] = self.map.written_to(endpoint)
         return self.map.role(places, self.owned)
 
     def name_of(self, endpoint: bytes) -> str | None:
-        """A name of the feed that brings the updates of ``endpoint``; None if none does."""
+        """Return a name of the feed that brings the updates of ``endpoint``; None if none does."""
         written_to = () if self.map is None else self.map.written_to(endpoint)
         return next((self._names[place] for place in written_to if place in self._names), None)
 
     def owner(self, endpoint: bytes) -> str | None:
-        """The URL of the server that has ``endpoint``; None when it is this one, or not known."""
+        """Return the URL of the server that serves ``endpoint``; None when it is this one, or unknown."""
         if self.map is None:
             return None
         home = self.map.home(endpoint)
@@ -77,24 +77,24 @@ class Ownership:
 
 
 class Reconciler:
-    """Tells sessions of a hub that endpoints are elsewhere, and takes them off what is."""
+    """Sends ``moved`` to the subscribers of endpoints that this server no longer serves, and unsubscribes them."""
 
     def __init__(self, ownership: Ownership, registry: Registry[Session], stats: DeliveryStats) -> None:
         self._ownership = ownership
         self._registry = registry
         self._stats = stats
         self._announced: set[bytes] = set()
-        """Endpoints that are moving away, whose subscribers have been told so."""
+        """Endpoints that are moving away, whose subscribers were sent ``moved``."""
 
     def reconcile(self) -> set[Session]:
-        """The map or what this server owns may have changed: subscribers of what it has not any more are sent away.
+        """Reconcile after a map or ownership change: send ``moved`` for endpoints this server no longer serves.
 
-        Each is told once, and only of what really is elsewhere: after it nothing comes for these endpoints, except
-        for one that is just moving, which goes on being delivered.
+        Each subscriber is sent it once. Nothing follows for these endpoints, except for one that is just moving, which
+        is still delivered.
 
         Returns:
-            Those that were told while an endpoint was moving, and had not left when the move was over: they may not
-            have understood, and miss every update from here on.
+            Sessions that were sent ``moved`` while an endpoint was moving, and had not left when the move was over:
+            they miss every update from here on.
         """
         ownership, announced = self._ownership, self._announced
         stayed: set[Session] = set()
@@ -123,8 +123,8 @@ class Reconciler:
         session.endpoints.pop(endpoint, None)
         self._registry.discard(endpoint, session)
         session.forget(endpoint)
-        if session.visit is not None:
-            lost.setdefault(session.visit, []).append(endpoint)
+        if session.trace is not None:
+            lost.setdefault(session.trace, []).append(endpoint)
 
     def _send_moved(self, leaving: Mapping[tuple[Session, str | None], Sequence[bytes]]) -> None:
         for (session, owner), endpoints in leaving.items():

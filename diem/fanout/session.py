@@ -23,23 +23,23 @@ class DeliveryStats:
 
 
 class ClientTrace(Protocol):
-    """Who writes down what one client looks at."""
+    """Records the subscriptions of one client."""
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
-        """It was registered for these, and was not before; of ``unknown`` ones there is no version here."""
+        """Record new subscriptions; of ``unknown`` ones there is no version here."""
         ...
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
-        """It was registered for these, and is not any more."""
+        """Record the end of subscriptions."""
         ...
 
     def ended(self) -> None:
-        """It is gone, and so are all of its subscriptions."""
+        """Record the end of the client, and of all its subscriptions."""
         ...
 
 
 class Session:
-    """The endpoints of one client and the way to it.
+    """The endpoints of one client and the outbox of its connection.
 
     ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection takes data they *are* the
     transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: of each
@@ -49,7 +49,7 @@ class Session:
     ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
     """
 
-    __slots__ = ("_held", "_stats", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "visit")
+    __slots__ = ("_held", "_stats", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "trace")
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Session:
         self._writelines = self.send_many = writelines
         self.endpoints: dict[bytes, None] = {}
         """What it is subscribed to; a dict because that takes half the memory of a set of a few."""
-        self.visit: ClientTrace | None = None
+        self.trace: ClientTrace | None = None
         """None where nothing is recorded, and for proxies: their clients are recorded where they are."""
 
     @property
@@ -80,7 +80,7 @@ class Session:
         return len(self._held) if self._held is not None else 0
 
     def block(self) -> None:
-        """The connection cannot take more: hold frames back from now on, the latest of each. A repeat does nothing."""
+        """Hold frames back from now on, the latest of each; a repeat does nothing."""
         if self._held is None:
             self._held = {}
             # The bound methods refer back to the session: a cycle that lasts until unblock or close.
@@ -88,7 +88,7 @@ class Session:
             self.send_many = self._hold_many
 
     def unblock(self) -> None:
-        """The connection takes data again: send what was held, oldest change first."""
+        """Send what was held, oldest change first, and go back to direct delivery."""
         if self._held is not None:
             held, self._held = self._held, None
             self._stats.held -= len(held)
@@ -97,7 +97,7 @@ class Session:
                 self.send_many(held.values())
 
     def forget(self, endpoint: bytes) -> None:
-        """Drop the held frames of an endpoint that the client no longer wants."""
+        """Drop the held frames of an endpoint that the client has unsubscribed from."""
         if not self._held:
             return
         for key in conflation_keys(endpoint):
@@ -106,7 +106,7 @@ class Session:
                 self._stats.dropped += 1
 
     def close(self) -> None:
-        """The connection is gone: drop what is held; what is sent from now on goes nowhere."""
+        """Drop what is held, and everything that is sent from now on: the connection is gone."""
         if self._held:
             self._stats.held -= len(self._held)
             self._stats.dropped += len(self._held)

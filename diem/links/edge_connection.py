@@ -93,7 +93,7 @@ class EdgeConnection(ServerConnection):
         name = token_bytes(8)
         self.session = Session(transport.write, transport.writelines, edge.fanout.stats)
         if edge.trace_sink is not None:
-            self.session.visit = edge.trace_sink.connected(client_of(query), name, self._address or "")
+            self.session.trace = edge.trace_sink.connected(client_of(query), name, self._address or "")
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.fanout.join(self.session)
@@ -230,10 +230,10 @@ class EdgeConnection(ServerConnection):
             if self.session.blocked and not self.transport.is_closing():
                 # To read its answer to the close frame.
                 self.transport.resume_reading()
-            if self.session.visit is not None:
+            if self.session.trace is not None:
                 # Before the hub forgets the subscriptions that it records.
-                self.session.visit.ended()
-                self.session.visit = None
+                self.session.trace.ended()
+                self.session.trace = None
             edge.service.left(self)
             edge.fanout.leave(self.session)
             # Clients may send any code; as labels of a metric they would be unbounded.

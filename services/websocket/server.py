@@ -55,7 +55,7 @@ class WebSocketServer:
 
     def _take_map(self, batch: feed.Batch, ownership: Ownership) -> None:
         changed = [self._builder.apply(change.endpoint, change.value) for change in batch.records]
-        self.hub.state.passed(batch.name, batch.next)
+        self.hub.state.advance(batch.name, batch.next)
         if any(changed) and self._builder.map is not None:
             ownership.set_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
@@ -85,14 +85,14 @@ class WebSocketServer:
     def beat(self) -> None:
         """The source is alive; it counts when everything before was received."""
         if self.hub.state.caught_up:
-            self.liveness.beat(self._clock.monotonic())
+            self.liveness.heartbeat(self._clock.monotonic())
             self.look()
 
     # Its own state
 
     def look(self) -> None:
         """Look at the clock: tell the clients when this server stops or begins to be live."""
-        if self.liveness.changed(self._clock.monotonic()):
+        if self.liveness.check(self._clock.monotonic()):
             self._log.log(20 if self.liveness.live else 30, "live" if self.liveness.live else "feed silent: not live")
             self._publish_status()
 

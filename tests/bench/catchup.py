@@ -36,7 +36,7 @@ class Parsing:
         self.state.apply(batch)
 
     def caught_up(self, name: str) -> None:
-        self.state.caught_up_with(name)
+        self.state.finish_catch_up(name)
         if self.state.caught_up:
             self.done.set()
 

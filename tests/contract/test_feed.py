@@ -47,7 +47,7 @@ class Recorder:
         self.records += self.state.counts.consumed - before
 
     def caught_up(self, name: str) -> None:
-        self.dropped += self.state.caught_up_with(name).dropped
+        self.dropped += self.state.finish_catch_up(name).dropped
         # A bridge has several names.
         self.caught_up_times += self.state.caught_up
 

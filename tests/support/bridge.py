@@ -147,7 +147,7 @@ class FeedRecorder:
 
     def caught_up(self, name: str) -> None:
         self.control.append(feed.CaughtUp(name))
-        self.state.caught_up_with(name)
+        self.state.finish_catch_up(name)
 
     def resync(self, message: feed.Resync) -> None:
         self.control.append(message)

@@ -34,7 +34,7 @@ def test_shared_proxy_believes_the_version_of_a_server_before_its_update_has_com
     world, visit = World().start(), Visit()
     world.put(A)
     client, server = world.client(), world.server_of(A)
-    client.session.visit = visit
+    client.session.trace = visit
     client.subscribe(A, B)
     server.serve()
     server.deliver()
@@ -42,7 +42,7 @@ def test_shared_proxy_believes_the_version_of_a_server_before_its_update_has_com
     assert visit.said == [([A.encode(), B.encode()], [B.encode()])]
     run(server)
     second = world.client()
-    second.session.visit = again = Visit()
+    second.session.trace = again = Visit()
     second.subscribe(A)
     assert again.said == [([A.encode()], [])]
 
@@ -60,7 +60,7 @@ def test_shared_proxy_forgets_what_nobody_wants() -> None:
 
 def test_passthrough_proxy_writes_down_what_servers_answered() -> None:
     session, visit = Session(lambda _: None, lambda _: None, DeliveryStats()), Visit()
-    session.visit = visit
+    session.trace = visit
     passthrough.trace_subscribed(session, {A: 7, INVENTED: None})
     passthrough.trace_subscribed(session, {A: None, B: 0})
     assert visit.said == [

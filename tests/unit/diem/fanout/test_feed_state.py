@@ -20,7 +20,7 @@ def live_state(*names: str) -> FeedState:
     state.resume()
     state.hello("s", names)
     for name in names:
-        state.caught_up_with(name)
+        state.finish_catch_up(name)
     return state
 
 
@@ -40,7 +40,7 @@ def test_a_resumed_link_is_a_catch_up() -> None:
     assert not state.caught_up, "until it is, beats do not make the server live"
     state.hello("s", ["store"])
     assert state.apply(batch("store", 6, a=2)) == {}
-    assert state.caught_up_with("store").grown == {b"/a": b"2"}
+    assert state.finish_catch_up("store").updated == {b"/a": b"2"}
 
 
 def test_another_source_voids_positions_at_once() -> None:
@@ -58,7 +58,7 @@ def test_what_was_seen_since_the_beginning_is_kept_over_lost_links() -> None:
     state.apply(batch("store", 2, a=1))
     state.resume()
     state.hello("s", ["store"])
-    assert state.caught_up_with("store").dropped == []
+    assert state.finish_catch_up("store").dropped == []
     assert b"/a" in state.retained
 
 
@@ -79,7 +79,7 @@ def test_an_endpoint_that_another_name_will_show_stays_as_new_as_it_was() -> Non
     assert state.apply(batch("p0", 1, a=2)) == {}, "older than what subscribers have got"
     assert state.apply(batch("p0", 2, a=10)) == {b"/a": b"10"}
     state.hello("other", ["p0"])
-    assert state.caught_up_with("p0").dropped == [b"/a"], "it is an endpoint of p0 now"
+    assert state.finish_catch_up("p0").dropped == [b"/a"], "it is an endpoint of p0 now"
 
 
 def test_what_a_name_brought_before_it_was_lost_is_announced_if_another_name_holds_the_endpoint() -> None:
@@ -91,20 +91,20 @@ def test_what_a_name_brought_before_it_was_lost_is_announced_if_another_name_hol
     state.apply(batch("p0", 4, a=2, b=2))
     assert state.apply(batch("p1", 3, a=2)) == {}, "it is known already"
     lost = state.hello("s", ["p1"])
-    assert lost.grown == {b"/a": b"2"}
+    assert lost.updated == {b"/a": b"2"}
     assert lost.dropped == [b"/b"]
-    assert state.caught_up_with("p1").grown == {}
-    assert state.counts.consumed == state.counts.stale + len(lost.grown) + 2, "each record is accounted for"
+    assert state.finish_catch_up("p1").updated == {}
+    assert state.counts.consumed == state.counts.stale + len(lost.updated) + 2, "each record is accounted for"
 
 
 def test_a_name_that_catches_up_does_not_announce_what_another_name_has_superseded() -> None:
     state = live_state("p0", "p1")
     state.resume()
     state.hello("s", ["p0", "p1"])
-    state.caught_up_with("p1")
+    state.finish_catch_up("p1")
     assert state.apply(batch("p0", 2, a=2, b=2)) == {}
     assert state.apply(batch("p1", 2, a=3)) == {b"/a": b"3"}
-    assert state.caught_up_with("p0").grown == {b"/b": b"2"}
+    assert state.finish_catch_up("p0").updated == {b"/b": b"2"}
     assert state.counts.consumed == 3
     assert state.counts.stale == 1, "what is announced to nobody"
 
@@ -117,15 +117,15 @@ def test_a_name_that_was_not_announced_is_an_error() -> None:
 
 def test_live_ends_10_s_after_the_last_beat_and_begins_with_the_next() -> None:
     liveness = Liveness()
-    assert not liveness.changed(0.0)
-    liveness.beat(1.0)
-    assert liveness.changed(1.0)
+    assert not liveness.check(0.0)
+    liveness.heartbeat(1.0)
+    assert liveness.check(1.0)
     assert liveness.live
-    assert not liveness.changed(10.9)
-    assert liveness.changed(11.0)
+    assert not liveness.check(10.9)
+    assert liveness.check(11.0)
     assert not liveness.live
-    liveness.beat(12.0)
-    assert liveness.changed(12.0)
+    liveness.heartbeat(12.0)
+    assert liveness.check(12.0)
     assert liveness.silence(13.5) == 1.5
 
 
@@ -140,4 +140,4 @@ def test_what_was_taken_of_a_batch_that_is_cut_short_is_told_after_the_next_catc
     assert state.resume().positions == {"store": 0}, "the position is the one before the batch"
     state.hello("s", ["store"])
     state.apply(batch("store", 2, a=7))
-    assert state.caught_up_with("store").grown == {b"/a": b"7"}
+    assert state.finish_catch_up("store").updated == {b"/a": b"7"}

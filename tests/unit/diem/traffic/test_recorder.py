@@ -31,7 +31,7 @@ class World:
 
     def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
-        session.visit = self.recorder.connected(client, bytes([number]) * 8, address)
+        session.trace = self.recorder.connected(client, bytes([number]) * 8, address)
         self.hub.fanout.join(session)
         return session
 
@@ -97,8 +97,8 @@ def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
 def test_more_names_than_fit_become_several_events(world: World) -> None:
     session = world.session()
     names = tuple(f"/{n}" for n in range(250))
-    assert session.visit is not None
-    session.visit.unsubscribed([name.encode() for name in names])
+    assert session.trace is not None
+    session.trace.unsubscribed([name.encode() for name in names])
     parts = [each.endpoints for each in world.events()[1:]]
     assert [len(part) for part in parts] == [100, 100, 50]
     assert sum(parts, ()) == names
@@ -171,9 +171,9 @@ def test_a_process_that_nobody_uses_is_silent_after_it_has_said_so(world: World)
 
     assert [minute(), minute(), minute()] == [1, 0, 0], "a new life is heard of, for it ends those before"
     session = world.session()
-    assert session.visit is not None
+    assert session.trace is not None
     assert [minute(), minute(), minute()] == [2, 1, 1], "sessions last as long as signs of life come"
-    session.visit.ended()
+    session.trace.ended()
     assert [minute(), minute(), minute()] == [2, 0, 0]
     assert world.hub.fanout.update_counter is not None
     world.hub.fanout.update_counter.receive([b"/a"])
@@ -243,9 +243,9 @@ def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
 def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
     world = World(tmp_path, max_bytes=10_000)
     session = world.session()
-    assert session.visit is not None
+    assert session.trace is not None
     for number in range(100):
-        session.visit.subscribed([f"/{number:0250}".encode()])
+        session.trace.subscribed([f"/{number:0250}".encode()])
     kept = len(world.events())
     assert 10 < kept < 40
     assert world.recorder.dropped == {"queue": 101 - kept}
@@ -265,11 +265,11 @@ def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) 
 def test_every_event_is_accounted_for(tmp_path: Path) -> None:
     world = World(tmp_path, max_queued=5)
     session = world.session()
-    assert session.visit is not None
+    assert session.trace is not None
     for number in range(6):
-        session.visit.subscribed([f"/{number}".encode()])
+        session.trace.subscribed([f"/{number}".encode()])
     taken = [world.recorder.next(), world.recorder.next()]
-    session.visit.ended()
+    session.trace.ended()
     recorder = world.recorder
     assert recorder.recorded == {Type.CONNECT: 1, Type.SUBSCRIBE: 6, Type.DISCONNECT: 1}
     assert recorder.recorded.total() == len(taken) + recorder.dropped.total() + recorder.queued
@@ -297,9 +297,9 @@ def test_names_without_a_version_are_told_apart(world: World) -> None:
 
 def test_names_without_a_version_are_told_in_each_of_several_events(world: World) -> None:
     session = world.session()
-    assert session.visit is not None
+    assert session.trace is not None
     names = [f"/{n}".encode() for n in range(250)]
-    session.visit.subscribed(names, names[150:])
+    session.trace.subscribed(names, names[150:])
     assert [len(event.unknown) for event in world.events()[1:]] == [0, 50, 50]
 
 
@@ -309,8 +309,8 @@ def test_names_without_a_version_are_told_in_each_of_several_events(world: World
 def test_event_says_how_many_share_the_address_and_not_which_it_is(tmp_path: Path, address: str, sharers: int) -> None:
     world = World(tmp_path, count_open=lambda _address: 3)
     session = world.session(address=address)
-    assert session.visit is not None
-    session.visit.ended()
+    assert session.trace is not None
+    session.trace.ended()
     lines = []
     while (line := world.recorder.next()) is not None:
         lines.append(line)
@@ -342,9 +342,9 @@ def test_one_address_leaves_half_of_the_memory_to_others(tmp_path: Path) -> None
     names = [f"/{'x' * 200}/{n}".encode() for n in range(20)]
     for address, bound in (("192.0.2.1", 50_000), ("192.0.2.2", 75_000), ("192.0.2.3", 87_500)):
         session = world.session(address=address)
-        assert session.visit is not None
+        assert session.trace is not None
         for _ in range(20):
-            session.visit.subscribed(names)
+            session.trace.subscribed(names)
         assert bound - 6000 < world.recorder._bytes <= bound
 
 

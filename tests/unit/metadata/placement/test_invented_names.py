@@ -58,7 +58,7 @@ class World:
     def session(self, number: int, address: str) -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
         self.open[address] = self.open.get(address, 0) + 1
-        session.visit = self.recorder.connected(f"client-{number}", number.to_bytes(8), address)
+        session.trace = self.recorder.connected(f"client-{number}", number.to_bytes(8), address)
         self.hub.fanout.join(session)
         return session
 

@@ -39,6 +39,7 @@ check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4 && $(VENV)/bin/lint-imports >/dev/null
 	@$(VENV)/bin/mypy
+	@$(PY) -m tests.vocabulary
 
 unit contract integration e2e: install-test install-spark
 	@$(PYTEST) tests/$@

@@ -120,15 +120,15 @@ class OwnersFeed:
         while True:
             self._wake.clear()
             group = await self._read_group()
-            settled = False
+            is_stable = False
             if group is not None and group.state == STABLE:
                 if self._has_stale_urls(group):
                     self._membership.rejoin()
                 else:
                     self._send(group)
-                    settled = self._owns_assigned(group)
+                    is_stable = self._owns_assigned(group)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S if settled else UNSTABLE_POLL_S):
+                async with asyncio.timeout(POLL_S if is_stable else UNSTABLE_POLL_S):
                     await self._wake.wait()
 
     async def _read_group(self) -> Clone | None:

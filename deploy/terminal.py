@@ -53,7 +53,7 @@ class Terminal:
         """Whether bars are drawn."""
         return not self._quiet and self._out.is_terminal
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say something that is going well."""
         if not self._quiet:
             self._out.print(text, soft_wrap=True)
@@ -66,7 +66,7 @@ class Terminal:
     def progress(self, total: int) -> Iterator[Callable[[str], None]]:
         """Show how many of `total` processes are ready; the function given is called with each one's name."""
         if self._quiet or not self._out.is_terminal:
-            yield lambda name: self.say(f"{name} is ready")
+            yield lambda name: self.info(f"{name} is ready")
             return
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._out, transient=True) as bar:
@@ -93,7 +93,7 @@ class Terminal:
             def progress(done: int, total: int) -> None:
                 nonlocal show
                 if show is None:
-                    self.say(f"downloading the local Kafka, once: {total - done} of {total} files")
+                    self.info(f"downloading the local Kafka, once: {total - done} of {total} files")
                     show = shown.enter_context(self.counting("downloading"))
                 show(done, total)
 
@@ -113,7 +113,7 @@ class Terminal:
             ("Status", f"diem status{option}"),
             ("Stop", "Ctrl-C"),
         ]
-        self.say(f"\nDIEM is up ({topology.mode}) after {seconds:.1f} s\n")
+        self.info(f"\nDIEM is up ({topology.mode}) after {seconds:.1f} s\n")
         for label, value in rows:
-            self.say(f"  {label:<11}{value}")
-        self.say("")
+            self.info(f"  {label:<11}{value}")
+        self.info("")

@@ -80,7 +80,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         status=report.status,
         ends={"/watch": partitions},
         pages={"/v1/partitions": partitions.page},
-        handover=plans,
+        fallback=plans,
         sockets=settings.internal_sockets,
     )
     server = _server(settings, public)

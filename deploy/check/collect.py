@@ -87,6 +87,6 @@ async def _describe_configs(
         return None
     return {
         name: {entry[0]: entry[1] for entry in entries}
-        for code, _said, _kind, name, entries in answer.resources
+        for code, _message, _kind, name, entries in answer.resources
         if code == 0
     }

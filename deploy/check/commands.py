@@ -51,7 +51,7 @@ def check(
     cluster, sizes = find_cluster(StateDir(state_dir), kafka), _sizes(planned)
     worst = Severity.OK
 
-    async def judge() -> None:
+    async def evaluate() -> None:
         nonlocal worst
         facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started))
         findings = report.audit(facts)
@@ -63,7 +63,7 @@ def check(
         for part in report.render(facts, findings, console.width):
             console.print(part)
 
-    code = _quietly(judge)
+    code = _quietly(evaluate)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and worst is Severity.FAULT else code
 
 

@@ -120,7 +120,7 @@ class Rule:
     protects: str
     source: str
     """Its explanation: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
-    judge: Callable[[Facts], Judgement | None]
+    evaluate: Callable[[Facts], Judgement | None]
 
 
 @dataclass(frozen=True, slots=True)

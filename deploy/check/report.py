@@ -36,15 +36,15 @@ def audit(facts: Facts) -> list[Finding]:
     findings = []
     for group, rules in TABLE:
         for rule in rules:
-            judgement = _judge(rule, facts)
+            judgement = _evaluate(rule, facts)
             if judgement is not None:
                 findings.append(Finding(group, rule, judgement))
     return findings
 
 
-def _judge(rule: Rule, facts: Facts) -> Judgement | None:
+def _evaluate(rule: Rule, facts: Facts) -> Judgement | None:
     try:
-        return rule.judge(facts)
+        return rule.evaluate(facts)
     except TopicMissing:
         return None  # that the topic is missing is a finding of its own
     except NotVisible as hidden:

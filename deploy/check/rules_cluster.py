@@ -177,8 +177,8 @@ def internal_replication(facts: Facts) -> Judgement:
     found = ", ".join(f"{name} {number}" for name, number in have.items())
     if not few:
         return ok(found)
-    judge = fault if min(few.values()) < facts.needed_in_sync else warning
-    return judge(
+    verdict_of = fault if min(few.values()) < facts.needed_in_sync else warning
+    return verdict_of(
         f"replicas: {found}; {facts.needed_replicas} are needed",
         "in every broker's server.properties before they are made; with the tool when they are there (FILE lists the "
         "replicas of every partition)",
@@ -215,11 +215,11 @@ def controllers(facts: Facts) -> Judgement | None:
     voters.discard("")
     if not voters:  # a quorum that changes while it runs is described by its own tool alone
         servers = {s for v in facts.of_brokers("controller.quorum.bootstrap.servers").values() for s in v.split(",")}
-        return _judge_controllers(facts, len(servers - {""}), "bootstrap server")
-    return _judge_controllers(facts, len(voters), "voter")
+        return _check_controllers(facts, len(servers - {""}), "bootstrap server")
+    return _check_controllers(facts, len(voters), "voter")
 
 
-def _judge_controllers(facts: Facts, number: int, noun: str) -> Judgement:
+def _check_controllers(facts: Facts, number: int, noun: str) -> Judgement:
     if number >= facts.needed_replicas:
         return ok(amount(number, noun))
     found = f"{amount(number, noun)}: without a majority no leader is elected"

@@ -190,10 +190,10 @@ def even_shares(facts: Facts) -> Judgement:
     shares = {n: imbalance(count, n) for n in facts.planned if n <= count}
     evenly = [n for n, share in shares.items() if share == 1]
     uneven = {n: share for n, share in shares.items() if share > 1}
-    said = f"{count} among {_join_numbers(evenly)}: even"
+    text = f"{count} among {_join_numbers(evenly)}: even"
     if not uneven:
-        return ok(said)
-    found = f"{said}; " + ", ".join(f"{n}: the busiest has {share:.2f} x the mean" for n, share in uneven.items())
+        return ok(text)
+    found = f"{text}; " + ", ".join(f"{n}: the busiest has {share:.2f} x the mean" for n, share in uneven.items())
     return warning(found, *_suggest(facts, count))
 
 

@@ -56,12 +56,12 @@ def apply_command(
     state, console = StateDir(state_dir), plain_console()
     file = read_plan(Path(plan)) if plan is not None and names_file(plan) else None
 
-    async def look() -> tuple[PlanStatus, dict[str, Any]]:
+    async def fetch() -> tuple[PlanStatus, dict[str, Any]]:
         _, service = await connect(state, metadata, key_file)
         found = await (submit_once(service, *file) if file is not None else select_to_apply(service, plan))
         return found, await service.report(found.id) if found.state == "ready" else {}
 
-    found, report = run_step(look)
+    found, report = run_step(fetch)
     if found.state == APPLYING.final:
         console.print(f"{found.id} is applied already")
         return lifecycle.EXIT_OK
@@ -90,10 +90,10 @@ def rollback_command(
     log.configure("error", "console")
     state, console = StateDir(state_dir), plain_console()
 
-    async def look() -> PlanStatus:
+    async def fetch() -> PlanStatus:
         return await select_to_roll_back((await connect(state, metadata, key_file))[1], plan)
 
-    found = run_step(look)
+    found = run_step(fetch)
     if found.state == ROLLING_BACK.final:
         console.print(f"{found.id} is rolled back already")
         return lifecycle.EXIT_OK
@@ -113,10 +113,10 @@ def plans_command(
     """List the plans that were submitted, and how far each is."""
     log.configure("error", "console")
 
-    async def look() -> list[PlanStatus]:
+    async def fetch() -> list[PlanStatus]:
         return await (await connect(StateDir(state_dir), metadata, key_file))[1].plans()
 
-    found = run_step(look)
+    found = run_step(fetch)
     if as_json:
         typer.echo(json.dumps({"plans": [each._asdict() for each in found]}))
     elif found:

@@ -88,15 +88,15 @@ def autoplan_command(
                 decision = await run_round(commands, policy)
             except Interrupted:
                 return
-            taken = time.monotonic() - started
-            journal.record(decision, taken)
+            elapsed_s = time.monotonic() - started
+            journal.record(decision, elapsed_s)
             failed = decision.what == FAILED
             if not failed and pipeline is None and traffic is None:
                 # With one, what is read is removed by it. A window may have ended its own length ago.
                 remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + RELEVANT_MS))
             if once:
                 return
-            await pause(life.stopping, max(0.0, period - taken))
+            await pause(life.stopping, max(0.0, period - elapsed_s))
 
     with journal.lock():
         code = lifecycle.serve(life, rounds)

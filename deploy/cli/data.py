@@ -221,8 +221,10 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
         raise DeletionDeclined(endpoint)
 
 
-async def watch(service: DataService, names: Sequence[str], say: Print, note: Print, *, as_json: bool = False) -> None:
-    """Print updates with `say`, and other events with `note`, until cancelled.
+async def watch(
+    service: DataService, names: Sequence[str], write: Print, note: Print, *, as_json: bool = False
+) -> None:
+    """Print updates with `write`, and other events with `note`, until cancelled.
 
     Raises:
         BadName: a name is not valid.
@@ -248,9 +250,9 @@ async def watch(service: DataService, names: Sequence[str], say: Print, note: Pr
                 live = event.live
             text = describe(event)
             if as_json:
-                say(json.dumps(as_object(event)))
+                write(json.dumps(as_object(event)))
             elif event.kind == "update":
-                say(f"{_time_of_day()}  {text}")
+                write(f"{_time_of_day()}  {text}")
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{_time_of_day()}  {text}")
             last = event
@@ -280,8 +282,8 @@ def describe(event: Event) -> str:
             why = "no connection" if event.code is None else f"connection closed ({event.code})"
             text = f"{why}{f': {event.message}' if event.message else ''}"
         case "status":
-            said = "live" if event.live else "not live: what you see may be old"
-            text = f"{event.endpoint}  {said}" if event.endpoint else said
+            state = "live" if event.live else "not live: what you see may be old"
+            text = f"{event.endpoint}  {state}" if event.endpoint else state
         case "resync":
             text = f"{event.endpoint}  resync: fetch it again"
         case _:

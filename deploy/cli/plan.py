@@ -73,7 +73,7 @@ def plan_command(
     state = StateDir(state_dir)
     if movement is not None and partitions is not None:
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
-    asked = PlanRequest(
+    request = PlanRequest(
         traffic=traffic or state.path / "traffic",
         window=parse_window(window, begin, end),
         spark=spark,
@@ -87,15 +87,15 @@ def plan_command(
     require_planner()
     from deploy.planning.planner import PlanRun  # noqa: PLC0415  # it needs numpy
 
-    planning = PlanRun(asked, Terminal(quiet=as_json), plain_console())
+    planning = PlanRun(request, Terminal(quiet=as_json), plain_console())
 
-    async def look() -> tuple[System, Snapshot]:
+    async def fetch() -> tuple[System, Snapshot]:
         system, service = await connect(state, metadata, key_file)
         snapshot = await service.snapshot()
         require_stable(snapshot)
         return system, snapshot
 
-    system, snapshot = run_step(look)
+    system, snapshot = run_step(fetch)
     try:
         planning.read_input()
     except NoTrafficToPlan as error:

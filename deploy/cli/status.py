@@ -49,7 +49,7 @@ def scale_command(
     async def work() -> None:
         with terminal.counting("scaling") as show:
             before = await scale(StateDir(state_dir), servers, show, TIMEOUT_S * time_factor)
-        terminal.say(
+        terminal.info(
             f"{servers} server{'' if servers == 1 else 's'}"
             + (" as before" if servers == before else f", {before} before")
         )

@@ -163,7 +163,7 @@ def _up(
         topology = plan.compose(options, chosen, programs)
         if not free_ports and not fixed:
             for moved in plan.moved_ports(slots, chosen, topology.servers):
-                terminal.say(moved)
+                terminal.info(moved)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Every stage has its own deadline; that of the life cycle only guards against a supervisor that hangs.

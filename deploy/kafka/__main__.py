@@ -12,7 +12,7 @@ from deploy.kafka import brokers
 from deploy.kafka.program import KafkaProgram, prepare
 from diem.errors import ConfigurationError, DiemError
 
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 
 
 def main() -> int:
@@ -23,13 +23,13 @@ def main() -> int:
     parser.add_argument("--prepare", action="store_true", help="only download what is missing; never fails")
     chosen = parser.parse_args()
     try:
-        program = prepare(_say_progress)
+        program = prepare(_print_progress)
         if not chosen.prepare:
             asyncio.run(_run(chosen.directory, chosen.brokers, program))
     except KeyboardInterrupt:  # while downloading
         return 130
     except DiemError as error:
-        _say(str(error))
+        _print(str(error))
         return 0 if chosen.prepare else 2 if isinstance(error, ConfigurationError) else 1
     return 0
 
@@ -52,15 +52,15 @@ async def _run(directory: Path, count: int, program: KafkaProgram) -> None:
 
 async def _pause(stopping: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), _LOOK_EVERY_S)
+        await asyncio.wait_for(stopping.wait(), _POLL_EVERY_S)
 
 
-def _say_progress(there: int, total: int) -> None:
+def _print_progress(there: int, total: int) -> None:
     if there == 0:
-        _say(f"Downloading Kafka ({total} jars, once) ...")
+        _print(f"Downloading Kafka ({total} jars, once) ...")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 

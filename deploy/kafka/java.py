@@ -39,20 +39,20 @@ def find() -> Path:
         NoJava: there is neither.
     """
     on_path = shutil.which("java")
-    said = described(Path(on_path)) if on_path else ""
-    if on_path and (parsed(said) or 0) >= OLDEST:
+    version = described(Path(on_path)) if on_path else ""
+    if on_path and (parsed(version) or 0) >= OLDEST:
         return Path(on_path)
     packaged = _packaged()
     if packaged is not None:
         return packaged
-    raise NoJava((f"Java {parsed(said)}" if parsed(said) else "none that answers") if on_path else None)
+    raise NoJava((f"Java {parsed(version)}" if parsed(version) else "none that answers") if on_path else None)
 
 
 @cache
 def described(java: Path) -> str:
     """Return what `java -version` says, on whatever stream; nothing when it fails, as the stub of macOS does."""
     try:
-        asked = subprocess.run(  # noqa: S603  # the path is of this machine's own PATH
+        result = subprocess.run(  # noqa: S603  # the path is of this machine's own PATH
             [java, "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -62,15 +62,15 @@ def described(java: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return asked.stdout.decode("utf-8", "replace")
+    return result.stdout.decode("utf-8", "replace")
 
 
-def parsed(said: str) -> int | None:
+def parsed(version: str) -> int | None:
     """Return the feature release in the output of `java -version`: 17 of "17.0.15", 8 of "1.8.0_402"; else None.
 
     Other lines may come first, such as that JAVA_TOOL_OPTIONS was picked up.
     """
-    match = _VERSION.search(said)
+    match = _VERSION.search(version)
     return int(match[1]) if match else None
 
 

@@ -26,8 +26,8 @@ def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[
 def last_line(log: Path) -> str:
     """Return the last line that says why a process ended, or nothing."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    said = [line for line in lines if line.strip() and not line.startswith(("\t", " "))]
-    return said[-1][:300] if said else ""
+    messages = [line for line in lines if line.strip() and not line.startswith(("\t", " "))]
+    return messages[-1][:300] if messages else ""
 
 
 def end(process: "subprocess.Popen[bytes]", within: float) -> None:

@@ -159,8 +159,8 @@ def _format_figures(figures: dict[str, Any] | None) -> str:
             f"S = {count}: fan-out {now['fan_out']:.2f} -> {then['fan_out']:.2f}, "
             f"load {now['max_over_mean_load']:.3f} -> {then['max_over_mean_load']:.3f}"
         )
-    twins = f"; {duplicate_recorders_warning(figures['twins'])}" if figures["twins"] else ""
-    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{twins})"
+    duplicates = f"; {duplicate_recorders_warning(figures['twins'])}" if figures["twins"] else ""
+    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{duplicates})"
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:

@@ -119,8 +119,8 @@ def system_from_status(status: dict[str, Any]) -> System:
     if not urls:
         raise NoMetadataService(mode)
     proxies = [process for process in running if process["process"] == "proxy"]
-    said = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
-    return System(tuple(urls), mode, ProxyMode(said.pop()) if len(said) == 1 else None, len(proxies))
+    modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
+    return System(tuple(urls), mode, ProxyMode(modes.pop()) if len(modes) == 1 else None, len(proxies))
 
 
 def require_stable(now: Snapshot) -> None:

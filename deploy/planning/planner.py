@@ -231,9 +231,9 @@ class PlanRun:
         """Read the traffic. Raises what `deploy.planning.traffic_input.read_input` does."""
         traffic = self._traffic = read_input(self._request, self._terminal)
         summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
-        self._terminal.say(f"{summary} ({traffic.source})")
-        if traffic.twins:
-            self._terminal.warn(duplicate_recorders_warning(traffic.twins))
+        self._terminal.info(f"{summary} ({traffic.source})")
+        if traffic.duplicates:
+            self._terminal.warn(duplicate_recorders_warning(traffic.duplicates))
 
     def make_plan(self, system: System, now: Snapshot) -> EvaluatedPlan:
         """Make the plan. Raises what the function `make_plan` does."""
@@ -246,7 +246,7 @@ class PlanRun:
             amount(made.plan.report["there"], "server"),
         )
         planned = ", ".join(map(str, made.plan.servers))
-        self._terminal.say("{}, {}; {} now, planned for {}\n".format(*amounts, planned))
+        self._terminal.info("{}, {}; {} now, planned for {}\n".format(*amounts, planned))
         return made
 
     @property
@@ -268,15 +268,15 @@ class PlanRun:
         for each in render.forecast(made.plan.report):
             self._console.print(each)
         summary = "It pays" if made.pays else "It does not pay"
-        self._terminal.say(f"{summary}: {made.why}\n")
+        self._terminal.info(f"{summary}: {made.why}\n")
         if file is None:
-            self._terminal.say(
+            self._terminal.info(
                 "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
             )
         elif submitted:
-            self._terminal.say(f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}")
+            self._terminal.info(f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}")
         else:
-            self._terminal.say(f"{made.plan.id} is in {file}\nnext: diem apply {file}")
+            self._terminal.info(f"{made.plan.id} is in {file}\nnext: diem apply {file}")
 
     def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
         """Return the same for programs."""
@@ -290,7 +290,7 @@ class PlanRun:
             "window": made.plan.window,
             "events": traffic.events,
             "clients": traffic.clients,
-            "twins": traffic.twins,
+            "twins": traffic.duplicates,
             "servers": list(made.plan.servers),
             "partitions": made.plan.partitions,
             "report": made.plan.report,

@@ -52,7 +52,7 @@ class PlanningInput:
     """The origin of the data, for people."""
     for_spark: Path | None = None
     """Folder of the statistics to plan from on Spark; None: they are in `instance`."""
-    twins: int = 0
+    duplicates: int = 0
     """Names that two processes had at once."""
 
 
@@ -137,7 +137,7 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         found.summary.clients,
         found.summary.sets,
         f"{files} file{'' if files == 1 else 's'} in {folder}",
-        twins=found.summary.twins,
+        duplicates=found.summary.twins,
     )
 
 

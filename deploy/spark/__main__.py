@@ -9,17 +9,17 @@ from deploy.spark.jars import JARS
 def main() -> None:
     """Download the jars; report progress, and a failure in one line."""
     try:
-        JARS.prepare(_say_progress)
+        JARS.prepare(_print_progress)
     except JarsUnavailable as error:
-        _say(str(error))
+        _print(str(error))
 
 
-def _say_progress(there: int, total: int) -> None:
+def _print_progress(there: int, total: int) -> None:
     if there == 0:
-        _say(f"Downloading Spark's connector to Kafka ({total} jars, once) ...")
+        _print(f"Downloading Spark's connector to Kafka ({total} jars, once) ...")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 

@@ -100,14 +100,14 @@ def _run(
         if reading is not None:
             with _shown(here, reading, terminal) as on_batch:
                 lines = ingest(spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove)
-            terminal.say(f"read {lines:,} lines of {reading.source.where}")
+            terminal.info(f"read {lines:,} lines of {reading.source.where}")
         if wanted is not None:
             window = wanted.window
             if isinstance(window, int):
                 window = statistics.last_window(spark, here, window)
             with terminal.counting("computing statistics"):
                 folder = statistics.compute(spark, here, window, wanted.name)
-            _say_statistics(folder, terminal)
+            _print_statistics(folder, terminal)
             return folder
     return None
 
@@ -130,7 +130,7 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, m
 @contextmanager
 def _spark(terminal: Terminal, command: Path, jars: tuple[Path, ...], *, memory: str, cores: int) -> "Iterator[Any]":
     with _terminated_as_interrupted(), scratch_folder() as scratch:
-        terminal.say("starting Spark")
+        terminal.info("starting Spark")
         with open_spark(SparkOptions(scratch, memory, cores, jars, command)) as spark:
             yield spark
 
@@ -151,9 +151,9 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
     what = "files" if isinstance(reading.source, FileSource) else "records"
     if unread.lost:
         terminal.warn(f"{unread.lost:,} records were deleted by Kafka before they were read")
-    terminal.say(f"reading {unread.unread:,} {what} of {reading.source.where}")
+    terminal.info(f"reading {unread.unread:,} {what} of {reading.source.where}")
     if reading.follow_s is not None or not terminal.is_shown:
-        yield lambda batch: terminal.say(f"batch {batch.number}: {batch.lines:,} lines in {batch.seconds:.1f} s")
+        yield lambda batch: terminal.info(f"batch {batch.number}: {batch.lines:,} lines in {batch.seconds:.1f} s")
         return
     done = 0
     with terminal.counting("reading") as show:
@@ -185,13 +185,13 @@ def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
     return asyncio.run(traffic_topic.unread_records(source.options, offsets))
 
 
-def _say_statistics(folder: Path, terminal: Terminal) -> None:
+def _print_statistics(folder: Path, terminal: Terminal) -> None:
     read = read_window(folder)
-    terminal.say(f"statistics from {read['from']} to {read['to']}: {folder}")
+    terminal.info(f"statistics from {read['from']} to {read['to']}: {folder}")
     counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
-    terminal.say("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
-    if twins := int(read["twins"]):
-        terminal.warn(duplicate_recorders_warning(twins))
+    terminal.info("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
+    if duplicates := int(read["twins"]):
+        terminal.warn(duplicate_recorders_warning(duplicates))
 
 
 @contextmanager

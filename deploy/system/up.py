@@ -131,10 +131,10 @@ class Up:
                     await self._until_ready(probe, life)
                     await self._supervise(life, probe)
                 finally:
-                    self._terminal.say("stopping")
+                    self._terminal.info("stopping")
                     await self._supervisor.stop(stage_seconds(self._options))
                     self._state.remove_processes()
-        self._terminal.say("stopped")
+        self._terminal.info("stopped")
 
     async def _until_ready(self, probe: HealthProbe, life: Lifecycle) -> None:
         waiting = list(self._topology.active(self._topology.servers))
@@ -238,7 +238,7 @@ class Up:
         for name in tuple(self._down):
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
-                self._terminal.say(f"{name} is ready again")
+                self._terminal.info(f"{name} is ready again")
 
     def _poll_logs(self) -> None:
         # During the start processes warn that they wait for each other: shown only when it takes long.

@@ -10,7 +10,7 @@ from deploy.topology.slots import sizes_of, slots
 from diem.links import local
 from diem.process import environment
 
-_DIALLED = frozenset({"websocket", "proxy", "composite"})
+_RESOLVED = frozenset({"websocket", "proxy", "composite"})
 """The processes whose public listener takes clients."""
 _LOOPBACK = ["127.0.0.1/32"]
 """The address of nginx: its X-Forwarded-For is trusted."""
@@ -109,7 +109,7 @@ def _readiness(slot: Slot) -> Readiness:
 def _public_url(slot: Slot, own: Ports) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    return f"ws://{HOST}:{own.public}/ws" if slot.process in _DIALLED else f"http://{HOST}:{own.public}/"
+    return f"ws://{HOST}:{own.public}/ws" if slot.process in _RESOLVED else f"http://{HOST}:{own.public}/"
 
 
 def shared(options: Options) -> dict[str, str]:

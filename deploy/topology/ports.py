@@ -6,7 +6,7 @@ from typing import Final
 
 from deploy.topology.model import HOST, SCALED, Ports, Slot
 from deploy.topology.options import BadTopology
-from diem.process.listeners import PortTaken
+from diem.process.listeners import PortInUse
 
 PORT_STEP: Final = 20
 PORT_TRIES: Final = 50
@@ -23,21 +23,21 @@ def assign_ports(
     Raises:
         PortTaken: a fixed port is not free, or no free one was found.
     """
-    taken: set[int] = set(fixed.values())
+    used: set[int] = set(fixed.values())
 
     def choose(default: int) -> int:
         start = first(default)
         for port in range(start, start + PORT_STEP * PORT_TRIES, PORT_STEP):
-            if port < 65536 and port not in taken and reserve(port):
-                taken.add(port)
+            if port < 65536 and port not in used and reserve(port):
+                used.add(port)
                 return port
-        raise PortTaken(HOST, default)
+        raise PortInUse(HOST, default)
 
     def public(slot: Slot) -> int | None:
         if slot.name not in fixed:
             return None if slot.public is None else choose(slot.public)
         if not reserve(fixed[slot.name]):
-            raise PortTaken(HOST, fixed[slot.name])
+            raise PortInUse(HOST, fixed[slot.name])
         return fixed[slot.name]
 
     def internal(slot: Slot) -> int | None:

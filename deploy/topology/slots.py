@@ -53,8 +53,8 @@ def sizes(
         raise BadTopology(f"--clones is for --mode {' and '.join(CLONES)}: {mode} has none")
     if mode is Mode.SINGLE:
         if servers != 1 or max_servers not in {None, 1}:
-            asked = servers if servers != 1 else max_servers
-            raise BadTopology(f"{mode} runs one WebSocket server, not {asked}: use --mode x-broadcast for more")
+            requested = servers if servers != 1 else max_servers
+            raise BadTopology(f"{mode} runs one WebSocket server, not {requested}: use --mode x-broadcast for more")
         return Sizes(1, 1, 0)
     if not 1 <= servers <= MAX_SERVERS:
         raise BadTopology(f"{mode} runs 1 to {MAX_SERVERS} WebSocket servers, not {servers}")

@@ -114,8 +114,8 @@ class Reconciler:
             if role is Role.DRAINING:
                 announced.add(endpoint)
         self._announced = {e for e in announced if ownership.role(e) is Role.DRAINING}
-        for visit, endpoints in lost.items():
-            visit.unsubscribed(endpoints)
+        for trace, endpoints in lost.items():
+            trace.unsubscribed(endpoints)
         self._send_moved(leaving)
         return stayed
 

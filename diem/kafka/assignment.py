@@ -44,7 +44,7 @@ async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> Grou
         async with asyncio.timeout(WITHIN_S):
             answers = await admin.describe_consumer_groups([group])
     except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {_said(error)}") from error
+        raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {_text_of(error)}") from error
     error_code, _group, state, _type, _protocol, members, *_ = answers[0].groups[0]
     if error_code:
         raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {for_code(error_code).__name__}")
@@ -63,7 +63,7 @@ async def list_clones(admin: AIOKafkaAdminClient, names: Names) -> set[int]:
         async with asyncio.timeout(WITHIN_S):
             groups = await admin.list_consumer_groups()
     except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable("the cluster", f"the groups cannot be listed: {_said(error)}") from error
+        raise KafkaUnavailable("the cluster", f"the groups cannot be listed: {_text_of(error)}") from error
     return {number for group, *_ in groups if (number := names.clone_of(group)) is not None}
 
 
@@ -95,5 +95,5 @@ def _partitions(assignment: bytes, topic: str) -> list[int] | None:
     return [partition for name, partitions in decoded.assignment or () if name == topic for partition in partitions]
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()

@@ -32,9 +32,9 @@ CONSUMER: Final[dict[str, Any]] = {
 ASK_WITHIN_S: Final = 5.0
 READ_WITHIN_S: Final = 15.0
 POLL_MS: Final = 1000
-LOOK_EVERY_S: Final = 5.0
+POLL_EVERY_S: Final = 5.0
 """Between two looks whether the topic is still the same."""
-MISSING_LOOK_S: Final = 1.0
+MISSING_POLL_S: Final = 1.0
 STALE_AFTER_S: Final = 20.0
 """Beyond which nobody should serve by a map that was not confirmed: less than MOVE lasts, after which nothing comes to
 where an endpoint was."""
@@ -114,31 +114,33 @@ class MapReader:
         """Take records over one connection until the topic is another one; with ``once`` until all were taken."""
         loop = asyncio.get_running_loop()
         async with connected_client(self._options) as client:
-            while (alive := await self._look(client)) is None:
+            while (alive := await self._check_topic(client)) is None:
                 if once:
                     return
-                await asyncio.sleep(MISSING_LOOK_S)
-            source, look_at = self.source, loop.time() + LOOK_EVERY_S
+                await asyncio.sleep(MISSING_POLL_S)
+            source, poll_at = self.source, loop.time() + POLL_EVERY_S
             async with _consuming(replace(self._options, bootstrap_servers=alive)) as consumer:
-                asked_at = loop.time()
+                requested_at = loop.time()
                 part, end_ = await self._begin(consumer)
                 while not (once and self.caught_up):
                     fetched = await consumer.getmany(part, timeout_ms=POLL_MS)
                     self._take(fetched.get(part, ()), await consumer.position(part), end_)
                     self.why_not, self._attempt = None, 0
                     if self.next >= end_:
-                        self._confirmed_at = asked_at
-                    if loop.time() >= look_at:
-                        look_at = loop.time() + (MISSING_LOOK_S if await self._look(client) is None else LOOK_EVERY_S)
+                        self._confirmed_at = requested_at
+                    if loop.time() >= poll_at:
+                        poll_at = loop.time() + (
+                            MISSING_POLL_S if await self._check_topic(client) is None else POLL_EVERY_S
+                        )
                         if self.source != source:
                             return
                         if self.next >= end_:
-                            asked_at, end_ = loop.time(), await _end_of(consumer, part)
-                        elif loop.time() - asked_at > STALE_AFTER_S:
+                            requested_at, end_ = loop.time(), await _end_of(consumer, part)
+                        elif loop.time() - requested_at > STALE_AFTER_S:
                             # The library tries again for ever, and says so to nobody.
                             raise TimeoutError(f"records of topic {self._topic} do not arrive")
 
-    async def _look(self, client: AIOKafkaClient) -> str | None:
+    async def _check_topic(self, client: AIOKafkaClient) -> str | None:
         """The brokers that are alive, None if the topic is not there; starts over when it is another one."""
         cluster = await describe(client, self._topic)
         found = cluster.topics.get(self._topic)
@@ -174,15 +176,15 @@ class MapReader:
         return part, end_
 
     def _take(self, records: Iterable[Any], next_: int, end_: int) -> None:
-        taken = False
+        is_applied = False
         for record in records:
-            taken = True
+            is_applied = True
             key = record.key or b""
             self.records[key] = MapRecord(record.offset, record.value)
             self._builder.apply(key, record.value)
         # Beyond the last record: the marks that end transactions have offsets, too.
         self.next = next_
-        if taken or (not self.caught_up and next_ >= end_):
+        if is_applied or (not self.caught_up and next_ >= end_):
             self.caught_up = self.caught_up or next_ >= end_
             self.on_changed()
 

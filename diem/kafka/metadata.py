@@ -121,7 +121,7 @@ class MetadataRequest(Request[_Structure]):
         return request_struct_class(self._topics, False, False, {})
 
 
-ASKED: Final = 3
+MAX_BROKERS: Final = 3
 """Brokers that are asked one after the other."""
 _UNKNOWN_TOPIC: Final = 3
 _NO_LEADER: Final = 5
@@ -170,7 +170,7 @@ async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] 
     known = [broker.nodeId for broker in client.cluster.brokers()]
     random.shuffle(known)
     # One that has died, or hangs, is known for minutes: the others are asked, too.
-    for node in sorted(known, key=lambda number: number in avoid)[:ASKED]:
+    for node in sorted(known, key=lambda number: number in avoid)[:MAX_BROKERS]:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
                 return _cluster(client, await client.send(node, request))

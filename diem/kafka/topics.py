@@ -211,9 +211,9 @@ async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
     new = [NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config)) for spec in wanted]
     async with admin_client(options) as admin:
         answer = await admin.create_topics(new)
-    said = {topic: (code, rest[0] if rest else "") for topic, code, *rest in answer.topic_errors}
+    outcomes = {topic: (code, rest[0] if rest else "") for topic, code, *rest in answer.topic_errors}
     for spec in wanted:
-        code, reason = said[spec.name]
+        code, reason = outcomes[spec.name]
         kind = for_code(code)
         if code and kind is not TopicAlreadyExistsError:
             why = f"topic {spec.name} was not made: {reason or kind.__name__}"
@@ -253,12 +253,12 @@ async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluste
     """
     for left in reversed(range(ATTEMPTS)):
         try:
-            said = await settings_in_force(client, *cluster.topics)
+            outcomes = await settings_in_force(client, *cluster.topics)
         except UnknownToBroker:
             if not left:
                 raise
         else:
-            found = [_faults(options, cluster, settings) for settings in said]
+            found = [_faults(options, cluster, settings) for settings in outcomes]
             if not left or all(each == found[0] for each in found):
                 break
         await asyncio.sleep(PAUSE_S)
@@ -295,8 +295,8 @@ async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settin
         else:
             raise answer
     if not found:
-        said = f"its topics cannot be described: {type(fault).__name__} {fault}".strip()
-        raise KafkaUnavailable("the cluster", said) from fault
+        outcomes = f"its topics cannot be described: {type(fault).__name__} {fault}".strip()
+        raise KafkaUnavailable("the cluster", outcomes) from fault
     return found
 
 
@@ -305,10 +305,10 @@ async def _ask(client: AIOKafkaClient, node: int, topics: tuple[str, ...]) -> Se
     async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
         answer = await client.send(node, request)
     found: Settings = {}
-    for code, said, _kind, name, entries in answer.resources:
+    for code, outcomes, _kind, name, entries in answer.resources:
         if code:
             kind = UnknownToBroker if code == UnknownTopicOrPartitionError.errno else KafkaUnavailable
-            reason = f"{name} cannot be described: {said or for_code(code).__name__}"
+            reason = f"{name} cannot be described: {outcomes or for_code(code).__name__}"
             raise kind(f"broker {node}", reason)
         found[name] = {entry[0]: entry[1] for entry in entries}
     return found

@@ -107,7 +107,7 @@ async def _connect(url: str, connection: Callable[[], C], sockets: Path | None) 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     loop = asyncio.get_running_loop()
-    path = local.dialled(sockets, host, port)
+    path = local.unix_socket(sockets, host, port)
     if path is not None:
         # One that was left behind by a process that was killed refuses.
         with contextlib.suppress(OSError):

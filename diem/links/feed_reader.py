@@ -51,7 +51,7 @@ class FeedSink(Protocol):
         """Who owns each name, where names are shared out among the servers of a group."""
         ...
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """The source behind the feed is alive."""
         ...
 
@@ -79,7 +79,7 @@ class FeedLink(ClientConnection):
         try:
             match feed.decode(data):
                 case feed.Heartbeat():
-                    self._sink.beat()
+                    self._sink.heartbeat()
                 case feed.CaughtUp(name):
                     self._sink.caught_up(name)
                 case feed.Hello() as message:
@@ -124,17 +124,17 @@ class FeedReader:
     async def run(self) -> None:
         """Read until cancelled. A lost link is dialled again with full jitter, at most 2 s apart."""
         attempt = 0
-        said: str | None = None
+        last_error: str | None = None
         while True:
             try:
                 link = await dial(self._url, self._link, sockets=self._sockets)
             except (OSError, InvalidHandshake, EOFError) as error:
-                if said is None:
-                    said = f"{type(error).__name__}: {error}"
-                    self._log.warning("feed unreachable, dialling on", url=self._url, error=said)
+                if last_error is None:
+                    last_error = f"{type(error).__name__}: {error}"
+                    self._log.warning("feed unreachable, dialling on", url=self._url, error=last_error)
             else:
                 self._log.info("feed connected", url=self._url)
-                said, opened = None, asyncio.get_running_loop().time()
+                last_error, opened = None, asyncio.get_running_loop().time()
                 await self._read(link)
                 if asyncio.get_running_loop().time() - opened > STABLE_AFTER_S:
                     attempt = 0

@@ -57,20 +57,20 @@ class FeedServer:
     """The serving end of feed links.
 
     ``changed()`` wakes the readers after the map changed. ``beat()`` is called every second while the source is alive:
-    by :meth:`run` itself, unless ``beats`` is False (a Broadcast node hands its own source's beats on).
+    by :meth:`run` itself, unless ``heartbeats`` is False (a Broadcast node hands its own source's beats on).
     """
 
     subprotocol = feed.SUBPROTOCOL
 
-    def __init__(self, source: FeedSource, *, beats: bool = True) -> None:
+    def __init__(self, source: FeedSource, *, heartbeats: bool = True) -> None:
         self._source = source
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._readers: dict[InternalConnection, _Reader] = {}
         self.sent = 0
         """Changes written to readers."""
         self._monitor = LinkMonitor("feed reader")
         self._open = True
-        self._beaten = float("-inf")
+        self._last_heartbeat = float("-inf")
 
     @property
     def accepting(self) -> bool:
@@ -87,9 +87,9 @@ class FeedServer:
         for connection, reader in self._readers.items():
             self._pump(connection, reader)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """The source behind this feed is alive."""
-        self._beaten = asyncio.get_running_loop().time()
+        self._last_heartbeat = asyncio.get_running_loop().time()
         for connection, reader in self._readers.items():
             # A beat that overtakes nothing: behind a paused link it would only say that the link is paused.
             if reader.resumed and not connection.paused:
@@ -104,8 +104,8 @@ class FeedServer:
         """Beats and pings until cancelled."""
         while True:
             await asyncio.sleep(HEARTBEAT_EVERY_S)
-            if self._beats:
-                self.beat()
+            if self._heartbeats:
+                self.heartbeat()
             self._monitor.tick()
 
     def stop(self) -> None:
@@ -168,6 +168,6 @@ class FeedServer:
         if not reader.caught_up:
             reader.caught_up = True
             connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
-            if self._beats or asyncio.get_running_loop().time() - self._beaten < 2 * HEARTBEAT_EVERY_S:
+            if self._heartbeats or asyncio.get_running_loop().time() - self._last_heartbeat < 2 * HEARTBEAT_EVERY_S:
                 # Without it a server that has just caught up would tell its first clients that it is not live.
                 connection.send_text(feed.HEARTBEAT)

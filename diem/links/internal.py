@@ -65,26 +65,26 @@ class InternalConnection(ServerConnection):
     def __init__(self, listener: "InternalListener") -> None:
         super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES)
         self._listener = listener
-        self._early = None if listener.handover is None else b""
+        self._early = None if listener.fallback is None else b""
         self._end: ChannelHandler | None = None
         self.paused = False
         """Whether the transport asks to wait: nothing more is written then."""
 
     def data_received(self, data: bytes) -> None:
         """Handle what arrives, or hand the connection over."""
-        handover = self._listener.handover
-        if self._early is None or handover is None:
+        fallback = self._listener.fallback
+        if self._early is None or fallback is None:
             super().data_received(data)
             return
         self._early += data
-        wanted = handover.wants(self._early)
+        wanted = fallback.wants(self._early)
         # The time in which a head must have come runs on until it has.
         if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD_BYTES:
             return
         early, self._early = self._early, None
         if wanted:
             self._answered_in_time()
-            handover.take(self.transport, early)
+            fallback.take(self.transport, early)
         else:
             super().data_received(early)
 
@@ -155,13 +155,13 @@ class InternalListener:
         status: Callable[[], dict[str, Any]],
         ends: Mapping[str, ChannelHandler] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
-        handover: "AsgiFallback | None" = None,
+        fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
-        self.handover = handover
+        self.fallback = fallback
         self.ends = ends or {}
-        self._pages = {"/metrics": self._metrics, "/status": self._say_status, **(pages or {})}
+        self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._key = key
         self._ready = ready
         self._status = status
@@ -223,5 +223,5 @@ class InternalListener:
         body, content_type = metrics.render()
         return Reply(200, body, content_type)
 
-    def _say_status(self) -> Reply:
+    def _reply_status(self) -> Reply:
         return Reply(200, orjson.dumps(self._status()), "application/json")

@@ -16,7 +16,7 @@ MAX_PATH: Final = 107
 """Bytes of a socket's path on Linux, without the terminating zero."""
 BOUND: Final = frozenset({"127.0.0.1", "0.0.0.0"})
 """Where a listener is the one that answers at its port of 127.0.0.1; other addresses could share the number."""
-DIALLED: Final = frozenset({"127.0.0.1", "localhost"})
+LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost"})
 
 
 def fits(directory: Path) -> bool:
@@ -29,9 +29,9 @@ def socket_of(directory: Path, port: int) -> Path:
     return directory / f"{port}.sock"
 
 
-def dialled(directory: Path | None, host: str, port: int) -> Path | None:
+def unix_socket(directory: Path | None, host: str, port: int) -> Path | None:
     """The socket to try before ``host:port``; None when there is none, or others could have put it there."""
-    if directory is None or host not in DIALLED or not fits(directory):
+    if directory is None or host not in LOOPBACK_HOSTS or not fits(directory):
         return None
     path = socket_of(directory, port)
     return path if is_private(directory) and path.exists() else None

@@ -43,7 +43,7 @@ class BindFailed(ConfigurationError):
 
 
 @dataclass(eq=False)
-class PortTaken(DiemError):
+class PortInUse(DiemError):
     """Another process listens on the port; it may go away, so the attempt may be repeated."""
 
     template = "port {port} on {host} is taken by another process"
@@ -101,7 +101,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortTaken(host, port) from error
+            raise PortInUse(host, port) from error
         raise BindFailed(host, port, error.strerror or str(error)) from error
     listener.setblocking(False)
     return listener

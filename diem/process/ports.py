@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from diem.process.environment import HOST, Ports
-from diem.process.listeners import BindFailed, PortTaken, bind
+from diem.process.listeners import BindFailed, PortInUse, bind
 
 TRIES: Final = 1000
 CHILD_RANGE: Final = range(10_000, 14_000)
@@ -26,7 +26,7 @@ def is_free(port: int) -> bool:
     """Whether a process of this user could listen on the port now; nothing keeps another one from taking it next."""
     try:
         bind(HOST, port).close()
-    except (PortTaken, BindFailed, OverflowError):
+    except (PortInUse, BindFailed, OverflowError):
         return False
     return True
 
@@ -69,7 +69,7 @@ class PortReservations:
         for port in _random.sample(wanted, min(TRIES, len(wanted))):
             if self.reserve(port):
                 return port
-        raise PortTaken(HOST, ports.start)
+        raise PortInUse(HOST, ports.start)
 
     def release(self) -> None:
         """Release all ports."""

@@ -225,7 +225,7 @@ class Supervisor:
         while pending:
             for child in children:
                 if send(child.process, signal.SIGKILL):
-                    self._tell(child, "killed")
+                    self._notify(child, "killed")
             # Asked again, because a child may just have been on its way up.
             _, pending = await asyncio.wait(pending, timeout=1)
 
@@ -237,17 +237,17 @@ class Supervisor:
                 break
             if code == EXIT_CONFIGURATION:
                 child.state = ChildState.FAILED
-                self._tell(child, "failed", code=code)
+                self._notify(child, "failed", code=code)
                 return
             delay = child.backoff.next_delay(uptime)
             child.state = ChildState.WAITING
             child.restarts += 1
-            self._tell(child, "died", code=code, delay_s=delay)
+            self._notify(child, "died", code=code, delay_s=delay)
             if delay:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(child.stop.wait(), delay)
         child.state = ChildState.STOPPED
-        self._tell(child, "stopped", code=child.last_exit)
+        self._notify(child, "stopped", code=child.last_exit)
 
     async def _run_once(self, child: _Child) -> tuple[int, float]:
         child.started = self._clock.monotonic()
@@ -256,7 +256,7 @@ class Supervisor:
         except OSError:
             return EXIT_NOT_STARTED, 0.0
         child.process, child.state = process, ChildState.RUNNING
-        self._tell(child, "started")
+        self._notify(child, "started")
         if child.stop.is_set():
             send(child.process, signal.SIGTERM)
         try:
@@ -268,7 +268,7 @@ class Supervisor:
                 os.killpg(process.pid, signal.SIGKILL)
         return code, self._clock.monotonic() - child.started
 
-    def _tell(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
+    def _notify(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
         pid = child.process.pid if child.process else None
         try:
             self._on_event(ChildEvent(child.spec.name, kind, pid, code, delay_s))

@@ -233,7 +233,7 @@ class Recorder:
         elif item.counter is not None:
             counts = iter(item.counter)
             for _ in range(item.events):
-                part = {name.decode(): Counted(taken, sent) for name, taken, sent in islice(counts, MAX_COUNTED)}
+                part = {name.decode(): Counted(received, sent) for name, received, sent in islice(counts, MAX_COUNTED)}
                 yield TrafficEvent(
                     item.type, self._id(), item.time, self.edge, since=item.since, until=item.time, updates=part
                 )

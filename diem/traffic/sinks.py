@@ -110,7 +110,7 @@ class Files:
     ) -> None:
         self._folder = directory / FOLDER
         self._edge = edge
-        self._boot = incarnation
+        self._incarnation = incarnation
         self._now = now
         self._max_bytes = max_bytes
         self._file_bytes = file_bytes
@@ -215,7 +215,7 @@ class Files:
             self._file = None
 
     def _path(self, *, hidden: bool) -> Path:
-        return self._folder / f"{'.' if hidden else ''}{self._edge}-{self._boot}-{self._number}.jsonl"
+        return self._folder / f"{'.' if hidden else ''}{self._edge}-{self._incarnation}-{self._number}.jsonl"
 
 
 class FileSink:

@@ -39,8 +39,8 @@ def jvm_error(error: Exception) -> str | None:
     if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
         return None
     # Before a colon at the begin of a line Py4J says which call it was.
-    said = str(error).partition("\n: ")
-    return (said[2] or said[0]).partition("\n")[0][:500]
+    text = str(error).partition("\n: ")
+    return (text[2] or text[0]).partition("\n")[0][:500]
 
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -167,8 +167,8 @@ def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
     except Exception as error:
         if is_jvm_loss(error):
             raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
-        if (said := jvm_error(error)) is not None:
-            raise SparkFailed(f"Spark cannot do it: {said}") from error
+        if (text := jvm_error(error)) is not None:
+            raise SparkFailed(f"Spark cannot do it: {text}") from error
         raise
     finally:
         # It may be dead, and what an interrupted call left behind may be in the way.

@@ -79,7 +79,7 @@ def parse_row(line: bytes | None) -> tuple[Any, ...]:
 def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
     """Return the fields from `client` to `sharers`."""
     if event.type is Type.COUNTS:
-        updates = [(endpoint, taken, delivered) for endpoint, (taken, delivered) in event.updates.items()]
+        updates = [(endpoint, received, delivered) for endpoint, (received, delivered) in event.updates.items()]
         return None, None, None, event.since, event.until, updates, None, None, None
     if event.type is Type.ACCESS:
         return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests], None, None

@@ -83,6 +83,6 @@ def search_views(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
     views = [View(server_of_leaf(leaves, each), each, most[each], 1 / len(planned)) for each in planned]
     if leaves in planned:
         return views
-    packed = float(part_loads(load, lpt(load, leaves), leaves).max())
-    of_leaf = max(packed, *(most[each] / (leaves // each) for each in planned))
+    greedy_load = float(part_loads(load, lpt(load, leaves), leaves).max())
+    of_leaf = max(greedy_load, *(most[each] / (leaves // each) for each in planned))
     return [*views, View(np.arange(leaves, dtype=np.int32), leaves, of_leaf, LEAF_WEIGHT)]

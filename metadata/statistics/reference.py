@@ -68,13 +68,13 @@ def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[
         signs[event.incarnation] = max(event.time, signs.get(event.incarnation, 0))
         edges[event.incarnation] = event.edge
     current: dict[str, tuple[int, str]] = {}
-    for boot, sign in signs.items():
-        current[edges[boot]] = max((sign, boot), current.get(edges[boot], (0, "")))
+    for incarnation, sign in signs.items():
+        current[edges[incarnation]] = max((sign, incarnation), current.get(edges[incarnation], (0, "")))
     return {
-        boot: (window.end, False)
-        if current[edges[boot]][1] == boot and sign >= window.end - SILENCE_MS
+        incarnation: (window.end, False)
+        if current[edges[incarnation]][1] == incarnation and sign >= window.end - SILENCE_MS
         else (sign, True)
-        for boot, sign in signs.items()
+        for incarnation, sign in signs.items()
     }
 
 
@@ -231,9 +231,9 @@ def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Wi
     by_minute = defaultdict[tuple[str, int], Counter[str]](Counter)
     total = defaultdict[str, Counted](lambda: Counted(0, 0))
     for event in counts:
-        for endpoint, (taken, delivered) in event.updates.items():
-            by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += taken
-            total[endpoint] = Counted(total[endpoint].received + taken, total[endpoint].delivered + delivered)
+        for endpoint, (received, delivered) in event.updates.items():
+            by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += received
+            total[endpoint] = Counted(total[endpoint].received + received, total[endpoint].delivered + delivered)
     updates = Counter[str]()
     for (endpoint, _), edges in by_minute.items():
         updates[endpoint] += max(edges.values())
@@ -275,8 +275,8 @@ def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
     by_edge = defaultdict[str, Counter[str]](Counter)
     for event in counts:
         own = by_edge[event.edge]
-        for taken, delivered in event.updates.values():
-            own.update(taken=taken, delivered=delivered, discarded=0 if delivered else taken)
+        for received, delivered in event.updates.values():
+            own.update(received=received, delivered=delivered, discarded=0 if delivered else received)
     return tuple(
         WasteRow(edge, n["taken"], n["delivered"], n["discarded"], n["discarded"] / n["taken"] if n["taken"] else 0.0)
         for edge, n in sorted(by_edge.items())

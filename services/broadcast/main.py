@@ -19,8 +19,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """Hand on the store's changes until asked to stop."""
     key = SharedKey.load(settings.internal_key_file)
     node = Node()
-    server = FeedServer(node, beats=False)
-    node.on_changed, node.on_beat, node.on_new_source = server.changed, server.beat, server.drop_readers
+    server = FeedServer(node, heartbeats=False)
+    node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers
     reader = FeedReader(settings.feed_url, key, node, sockets=settings.internal_sockets)
 
     def why_not_ready() -> str | None:

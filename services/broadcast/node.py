@@ -25,7 +25,7 @@ class Node:
         self.received = 0
         self.stale = 0
         self.on_changed: Callable[[], None] = lambda: None
-        self.on_beat: Callable[[], None] = lambda: None
+        self.on_heartbeat: Callable[[], None] = lambda: None
         self.on_new_source: Callable[[int, str], None] = lambda _code, _reason: None
         self._reading: str | None = None
         self._current = False
@@ -71,10 +71,10 @@ class Node:
     def owners(self, message: feed.Owners) -> None:
         """Nothing: every server reads all of a store."""
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Hand on that the store is alive, unless this node still lags behind it."""
         if self._current:
-            self.on_beat()
+            self.on_heartbeat()
 
     # FeedSource
 

@@ -111,7 +111,7 @@ def serve_feed(
         ready=report.why_not_ready,
         status=report.status,
         ends={"/feed": feed},
-        handover=keys,
+        fallback=keys,
         sockets=settings.internal_sockets,
     )
     return feed, internal

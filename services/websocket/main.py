@@ -68,7 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 async def _check_liveness(server: WebSocketServer) -> None:
     while True:
         await asyncio.sleep(CHECK_EVERY_S)
-        server.look()
+        server.check_liveness()
 
 
 def _edge_rules(settings: Settings, name: str) -> EdgeRules:

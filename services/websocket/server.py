@@ -82,15 +82,15 @@ class WebSocketServer:
         if self.ownership is not None:
             self.ownership.set_owners(message.owners)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """The source is alive; it counts when everything before was received."""
         if self.hub.state.caught_up:
             self.liveness.heartbeat(self._clock.monotonic())
-            self.look()
+            self.check_liveness()
 
     # Its own state
 
-    def look(self) -> None:
+    def check_liveness(self) -> None:
         """Look at the clock: tell the clients when this server stops or begins to be live."""
         if self.liveness.check(self._clock.monotonic()):
             self._log.log(20 if self.liveness.live else 30, "live" if self.liveness.live else "feed silent: not live")

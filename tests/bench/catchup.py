@@ -46,7 +46,7 @@ class Parsing:
     def owners(self, message: feed.Owners) -> None:
         pass
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         pass
 
 

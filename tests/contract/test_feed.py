@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self) -> None:
         self.state = FeedState()
         self.records = 0
-        self.beats = 0
+        self.heartbeats = 0
         self.caught_up_times = 0
         self.dropped: list[bytes] = []
         self.resynced: list[str] = []
@@ -57,8 +57,8 @@ class Recorder:
     def owners(self, message: feed.Owners) -> None:
         raise AssertionError(f"this feed has no group: {message}")
 
-    def beat(self) -> None:
-        self.beats += 1
+    def heartbeat(self) -> None:
+        self.heartbeats += 1
 
     @property
     def names(self) -> set[str]:
@@ -128,13 +128,13 @@ async def test_a_new_reader_gets_everything_and_is_told_when_it_has_it(source: F
 async def test_a_reader_that_has_caught_up_hears_a_beat_at_once(source: FeedUnderTest) -> None:
     first = Recorder()
     async with reading(source, first):
-        await until(lambda: first.beats)
+        await until(lambda: first.heartbeats)
         second = Recorder()
         async with reading(source, second):
             async with stalls() as stalled:
                 await until(lambda: second.caught_up_times)
                 caught_up, stood = time.monotonic(), stalled.seconds
-                await until(lambda: second.beats)
+                await until(lambda: second.heartbeats)
             assert time.monotonic() - caught_up - (stalled.seconds - stood) < 0.5 * FACTOR
 
 
@@ -147,8 +147,8 @@ async def test_later_changes_follow_and_the_source_beats(source: FeedUnderTest) 
         first = recorder.state.retained[b"/a"].version
         await source.put("/a")
         await until(lambda: recorder.state.retained[b"/a"].version > first)
-        beats = recorder.beats
-        await until(lambda: recorder.beats >= beats + 2)
+        heartbeats = recorder.heartbeats
+        await until(lambda: recorder.heartbeats >= heartbeats + 2)
 
 
 async def test_a_reader_resumes_where_it_stood(source: FeedUnderTest) -> None:

@@ -155,7 +155,7 @@ class FeedRecorder:
     def owners(self, message: feed.Owners) -> None:
         self.control.append(message)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.heartbeats.append(time.monotonic())
 
     @property

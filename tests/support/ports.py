@@ -22,7 +22,7 @@ atexit.register(_reservations.release)
 def free_port() -> int:
     """A port on which nobody listens, and that no process of the tests is given while this one runs.
 
-    Raises ``PortTaken`` when other processes have reserved all.
+    Raises ``PortInUse`` when other processes have reserved all.
     """
     return free_ports(1).start
 

@@ -33,7 +33,7 @@ class MemoryFeed:
         self.source: str | None = "store-1"
         self.changes = ChangeMap()
         self.back: list[int] = []
-        self.beats = True
+        self.heartbeats = True
         self.clock = START
         self.server = FeedServer(self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -47,7 +47,7 @@ class MemoryFeed:
         self.back.append(position)
 
     async def start(self) -> None:
-        self.server = FeedServer(self, beats=self.beats)
+        self.server = FeedServer(self, heartbeats=self.heartbeats)
         self._listener = InternalListener(
             "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, ends={"/feed": self.server}
         )

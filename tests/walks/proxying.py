@@ -209,7 +209,7 @@ class Member:
         for name in self._positions:
             if name != MAP:
                 self._read(name, count)
-        self.server.beat()
+        self.server.heartbeat()
 
     def read_map(self) -> None:
         """The bridge hands on one more epoch of the map."""
@@ -369,7 +369,7 @@ class Cluster:
     def advance(self, seconds: float) -> None:
         self.timers.advance(seconds)
         for member in self.members:
-            member.server.look()
+            member.server.check_liveness()
 
     def settle(self) -> bool:
         """Everything that can happen by itself happens; returns whether it ends."""

@@ -320,7 +320,7 @@ class World:
         for place in self.bridge.places:
             self.bridge.read(place, 100)
         if self.bridge.has_read_all(self.map) and self.publisher.has_written_all:
-            self.server.beat()
+            self.server.heartbeat()
 
     def lose_link(self, number: int) -> None:
         """The link is lost; as a rule it is there again when all endpoints have changed, one after the other."""

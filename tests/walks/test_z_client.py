@@ -118,8 +118,8 @@ class Node:
     async def _beat(self) -> None:
         while True:
             if not self.stalled:
-                self.server.beat()
-            self.server.look()
+                self.server.heartbeat()
+            self.server.check_liveness()
             await asyncio.sleep(1.0)
             self.clock.advance(1.0)
 

@@ -81,7 +81,7 @@ export class DataCache {
   }
 
   /** Marks what is held as in doubt: it must be confirmed before it is good again. */
-  doubt(endpoint: string): void {
+  suspect(endpoint: string): void {
     const entry = this.#entries.get(endpoint);
     if (entry) this.#entries.set(endpoint, { ...entry, dataset: { ...entry.dataset, confirmed: false } });
   }

@@ -96,9 +96,9 @@ export class DataService {
   }
 
   /** After a resync: these must be fetched again, whatever version is held. */
-  doubt(endpoints: readonly string[]): void {
+  suspect(endpoints: readonly string[]): void {
     for (const endpoint of endpoints) {
-      this.#options.cache.doubt(endpoint);
+      this.#options.cache.suspect(endpoint);
       this.#fetches.get(endpoint)?.suspect();
     }
     this.spread();
@@ -126,7 +126,7 @@ export class DataService {
         if (outcome === "stale") throw new DataError("outdated");
         this.#failing(endpoint, null);
         if (outcome === "done") break;
-        cache.doubt(endpoint);
+        cache.suspect(endpoint);
         await this.#scheduler.wait(fetch, this.#scheduler.delay);
       } catch (error) {
         const failure = error instanceof DataError ? error : new DataError(String(error));

@@ -65,7 +65,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
     metadata: (failures) => config.metadata(failures),
     held: (endpoint) => data.held(endpoint),
     moved: () => void config.reread().catch(() => undefined),
-    resynced: (endpoints) => data.doubt(endpoints),
+    resynced: (endpoints) => data.suspect(endpoints),
   });
 
   let opened = false;
@@ -141,7 +141,7 @@ function watch(
     shown = dataset;
     guarded(() => onData(dataset));
   };
-  const tell = (problem: DataError): void => {
+  const report = (problem: DataError): void => {
     if (!stopped) guarded(() => onProblem?.(problem));
   };
   const load = async (): Promise<void> => {
@@ -149,7 +149,7 @@ function watch(
     loading = true;
     do {
       again = false;
-      await data.get(endpoint).then(show, tell);
+      await data.get(endpoint).then(show, report);
     } while (again && !stopped);
     loading = false;
   };

@@ -181,8 +181,8 @@ export class Locator {
         this.#problem = answer.foreign === null ? "" : foreign(answer.foreign);
         this.#options.answered(names, answer, this.#isOlder(answer.epoch));
       } catch (error) {
-        const asked = error instanceof DataError ? error.retryAfterMs : null;
-        this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), asked ?? 0);
+        const retryMs = error instanceof DataError ? error.retryAfterMs : null;
+        this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), retryMs ?? 0);
         this.#problem = "the metadata service does not answer";
         this.#next += 1;
         this.#options.unanswered(names);

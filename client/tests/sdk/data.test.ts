@@ -134,7 +134,7 @@ test("an answer older than announced before it was asked for is asked for again,
 
 test("an answer older than what is held is not applied", async () => {
   await hold("/a", 5);
-  cache.doubt("/a");
+  cache.suspect("/a");
   const asked = data.get("/a");
   await world.advance();
   world.request.answer(200, body("/a", 4), etag(4));
@@ -143,7 +143,7 @@ test("an answer older than what is held is not applied", async () => {
 
 test("304 confirms what is held", async () => {
   await hold("/a", 5);
-  cache.doubt("/a");
+  cache.suspect("/a");
   const asked = data.get("/a");
   await world.advance();
   world.request.answer(304);
@@ -250,13 +250,13 @@ test("without a subscription every call revalidates, and fails when it fails", a
 
 test("resync: what is held is in doubt, the next get revalidates within two seconds, and an answer under way does not settle it", async () => {
   await hold("/a", 5);
-  data.doubt(["/a"]);
+  data.suspect(["/a"]);
   const asked = data.get("/a");
   await world.advance();
   expect(world.requests).toHaveLength(1);
   await world.advance(1_000);
   expect(world.requests).toHaveLength(2);
-  data.doubt(["/a"]);
+  data.suspect(["/a"]);
   world.request.answer(304);
   await asked;
   await world.advance(1_000);

@@ -23,7 +23,7 @@ class Timing:
     held_after: float = 10.0
     """An open connection of this age has ended the outage before it."""
     silent_after: float = 60.0
-    doubt_after: float = 5.0
+    suspect_after_s: float = 5.0
     """A server that is not live is doubted after this and up to as much again, and then once more."""
     empty_after: float = 5.0
     """A connection that nothing needs any more is kept this long."""
@@ -33,7 +33,7 @@ class Timing:
     """The longest window for a server that the metadata service names: it is expected back."""
     soon: float = 0.5
     """A server that is named while it waits for its next attempt is dialled within this."""
-    patience: float = 2.0
+    answer_timeout_s: float = 2.0
     """A dial waits this long for the metadata service, then goes where it went before."""
 
 
@@ -100,7 +100,7 @@ class BaseClient(ABC):
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._announced: dict[str, int] = {}
         self._events = Mailbox()
         self._task: asyncio.Task[None] | None = None
 
@@ -146,7 +146,7 @@ class BaseClient(ABC):
 
     def known(self, name: str) -> int | None:
         """The greatest version that the application holds or was told; None = none."""
-        return max(self._known.get(name, 0), self._told.get(name, 0)) or None
+        return max(self._known.get(name, 0), self._announced.get(name, 0)) or None
 
     async def _work(self) -> None:
         try:
@@ -165,9 +165,9 @@ class BaseClient(ABC):
 
     def _forget(self, name: str) -> None:
         self._known.pop(name, None)
-        self._told.pop(name, None)
+        self._announced.pop(name, None)
 
-    def _say(self, event: Event, whose: str | None = None) -> None:
+    def _publish(self, event: Event, whose: str | None = None) -> None:
         self._events.put((event.kind, whose or event.endpoint), event)
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -176,20 +176,20 @@ class BaseClient(ABC):
             case "update":
                 name, version = message["endpoint"], message["version"]
                 if name in self._known and version > (self.known(name) or 0):
-                    self._told[name] = version
-                    self._say(Event("update", name, version, gone=message.get("gone", False)))
+                    self._announced[name] = version
+                    self._publish(Event("update", name, version, gone=message.get("gone", False)))
             case "subscribed":
                 for name, version in message["endpoints"].items():
-                    self._say(Event("subscribed", name, version))
+                    self._publish(Event("subscribed", name, version))
             case "unsubscribed":
                 for name in message["endpoints"]:
-                    self._say(Event("unsubscribed", name))
+                    self._publish(Event("unsubscribed", name))
             case "resync":
                 for name in message["endpoints"]:
-                    self._say(Event("resync", name))
+                    self._publish(Event("resync", name))
             case "error":
-                self._say(Event("error", message=f"{message['code']}: {message['message']}"))
+                self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
 
     def _reject(self, name: str, why: Mapping[str, Any]) -> None:
         self._forget(name)
-        self._say(Event("rejected", name, message=f"{why['code']}: {why['message']}"))
+        self._publish(Event("rejected", name, message=f"{why['code']}: {why['message']}"))

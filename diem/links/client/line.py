@@ -28,7 +28,7 @@ class SubscriptionSet:
 
     def __init__(self) -> None:
         self._wanted: dict[str, None] = {}
-        self._asked: dict[str, int] = {}
+        self._requested: dict[str, int] = {}
         """Name -> id of the latest request that subscribes to it, on this connection."""
         self._renewed: set[str] = set()
         self._ids = itertools.count(1)
@@ -37,7 +37,7 @@ class SubscriptionSet:
         """Subscribe; to what is subscribed already once more, with the version that is known then."""
         for name in names:
             # Also when the server has not heard yet that it was given up: the version that is known may be another one.
-            if name in self._wanted or name in self._asked:
+            if name in self._wanted or name in self._requested:
                 self._renewed.add(name)
             self._wanted[name] = None
 
@@ -49,21 +49,23 @@ class SubscriptionSet:
 
     def begin(self) -> None:
         """There is another connection: nothing was asked for on it."""
-        self._asked.clear()
+        self._requested.clear()
 
     def next(self, known: Callable[[str], int | None]) -> dict[str, Any] | None:
         """What brings the server closer to what is wanted; it counts as sent. Departures free places, and go first."""
-        surplus = list(itertools.islice((name for name in self._asked if name not in self._wanted), messages.MAX_NAMES))
+        surplus = list(
+            itertools.islice((name for name in self._requested if name not in self._wanted), messages.MAX_NAMES)
+        )
         if surplus:
             for name in surplus:
-                del self._asked[name]
+                del self._requested[name]
             return {"type": "unsubscribe", "id": next(self._ids), "endpoints": surplus}
-        open_ones = (name for name in self._wanted if name in self._renewed or name not in self._asked)
+        open_ones = (name for name in self._wanted if name in self._renewed or name not in self._requested)
         missing = list(itertools.islice(open_ones, messages.MAX_NAMES))
         if not missing:
             return None
         number = next(self._ids)
-        self._asked.update(dict.fromkeys(missing, number))
+        self._requested.update(dict.fromkeys(missing, number))
         self._renewed.difference_update(missing)
         return {"type": "subscribe", "id": number, "endpoints": {name: known(name) for name in missing}}
 
@@ -78,13 +80,13 @@ class SubscriptionSet:
         """
         found = {n: why for n, why in rejected.items() if self._is_answer(request_id, n)}
         for name in found:
-            del self._asked[name]
+            del self._requested[name]
         self.release(found)
         return found
 
-    def asked_with(self, request_id: int) -> list[str]:
+    def requested_by(self, request_id: int) -> list[str]:
         """Return the names whose latest request this is: an ``error`` leaves them unregistered."""
-        return [name for name, number in self._asked.items() if number == request_id]
+        return [name for name, number in self._requested.items() if number == request_id]
 
     def failed(self, request_id: int) -> None:
         """Ask again for the names of a request that registered nothing.
@@ -92,10 +94,10 @@ class SubscriptionSet:
         They still count as asked for, since a request before that one may have registered them: what is given up
         meanwhile is unsubscribed.
         """
-        self._renewed.update(name for name in self.asked_with(request_id) if name in self._wanted)
+        self._renewed.update(name for name in self.requested_by(request_id) if name in self._wanted)
 
     def _is_answer(self, request_id: int, name: str) -> bool:
-        return self._asked.get(name) == request_id and name in self._wanted
+        return self._requested.get(name) == request_id and name in self._wanted
 
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b")
@@ -141,7 +143,7 @@ class LinkListener(Protocol):
         """There is none any more, or the attempt failed (code None)."""
         ...
 
-    def heard(self, line: "ClientLink", message: dict[str, Any]) -> None:
+    def on_message(self, line: "ClientLink", message: dict[str, Any]) -> None:
         """The server says something. KeyError, TypeError, AttributeError: it is not of the protocol."""
         ...
 
@@ -156,7 +158,7 @@ class ClientLink:
     def __init__(
         self,
         find: Find,
-        hearing: LinkListener,
+        listener: LinkListener,
         origin: str | None,
         timing: Timing,
         *,
@@ -175,7 +177,7 @@ class ClientLink:
         self._not_before = 0.0
         """Nothing is asked for before this time."""
         self._identity = identity or new_identity()
-        self._hearing = hearing
+        self._listener = listener
         self._origin = origin
         self._timing = timing
         self._wanted = SubscriptionSet()
@@ -224,7 +226,7 @@ class ClientLink:
                 pass
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
                 # Not a server of this protocol, or a broken one: another may be there next time.
-                self._hearing.nonsense(self)
+                self._listener.nonsense(self)
             now = loop.time()
             if self.is_open:
                 outage.lost(now, now - began)
@@ -232,14 +234,14 @@ class ClientLink:
             code, reason = (close.code, close.reason) if close else (None, "")
             if code is not None and not codes.reconnects(code):
                 self.ended = code, reason
-            self._hearing.closed(self, code, reason)
+            self._listener.closed(self, code, reason)
             if self.ended:
                 return
             if now - began > self._timing.stable_after:
                 self._failures = 0
             await self._wait(code, reason, outage.seconds(now), at_least_s)
 
-    def hurry(self) -> bool:
+    def expedite(self) -> bool:
         """Forget the failures and dial soon, if the next attempt is waited for; give whether it is.
 
         What is overloaded is left alone for as long as it asked.
@@ -255,16 +257,16 @@ class ClientLink:
         """Wait for the next attempt: at least `at_least_s`, which an HTTP server has asked for, and a random delay."""
         if code == codes.Close.RATE:
             self._pace.drain(self._server, self._subscriptions, asyncio.get_running_loop().time())
-        asked = _RETRY.search(reason)
-        if asked:
-            delay = full_jitter(0, min(int(asked[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
+        retry = _RETRY.search(reason)
+        if retry:
+            delay = full_jitter(0, min(int(retry[1]) / 1000, _MAX_WINDOW), _MAX_WINDOW)
         else:
             delay = full_jitter(self._failures, self._timing.base, min(self.cap, max(self._timing.base, gone_s)))
         is_restart = code == codes.Close.RESTART
         self._failures += not is_restart  # that was meant to be
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_least_s + delay) as pause:
-                self._pause = pause if is_restart or not (asked or at_least_s) else None
+                self._pause = pause if is_restart or not (retry or at_least_s) else None
                 await asyncio.Event().wait()
         self._pause = None
 
@@ -283,7 +285,7 @@ class ClientLink:
             self._welcomed.clear()
             self._work.set()
             self.is_open = True
-            self._hearing.opened(self, url)
+            self._listener.opened(self, url)
             writer = asyncio.create_task(self._write(connection))
             try:
                 while True:
@@ -310,7 +312,7 @@ class ClientLink:
                 if wait_s > 0:
                     await asyncio.sleep(wait_s)
                     continue
-                message = self._wanted.next(self._hearing.known)
+                message = self._wanted.next(self._listener.known)
                 if message is None:
                     self._work.clear()
                     continue
@@ -328,7 +330,7 @@ class ClientLink:
                 message = self._answer(message["id"], message["endpoints"], message.get("rejected", {}))
             case "error" if message.get("id") is not None:
                 self._failed(message["id"], message["code"], message["message"])
-        self._hearing.heard(self, message)
+        self._listener.on_message(self, message)
 
     def _answer(self, number: int, registered: dict[str, int | None], rejected: dict[str, Any]) -> dict[str, Any]:
         """Return a ``subscribed`` with what counts of it."""
@@ -342,11 +344,11 @@ class ClientLink:
 
     def _failed(self, number: int, code: str, text: str) -> None:
         """Ask again for what a request as a whole did not register, after a delay, or have it rejected."""
-        names = self._wanted.asked_with(number)
+        names = self._wanted.requested_by(number)
         if not names:
             raise _OutOfStepError(code)  # it was to unsubscribe
         if code not in _PASSING:
-            self._hearing.heard(
+            self._listener.on_message(
                 self, self._answer(number, {}, {name: {"code": code, "message": text} for name in names})
             )
             return

@@ -23,37 +23,37 @@ class OwnerConnection:
         """Endpoints that the server itself says are not live."""
         self._timing = timing
         self._empty_at = math.inf
-        self._doubt_at = math.inf
-        self._doubt_later(now)
+        self._suspect_at = math.inf
+        self._suspect_later(now)
 
     @property
-    def look_at(self) -> float:
+    def poll_at(self) -> float:
         """When it is to be looked at."""
-        return min(self._doubt_at, self._empty_at)
+        return min(self._suspect_at, self._empty_at)
 
     def is_named(self, *, named: bool) -> None:
         """The metadata service was asked about this server: whether it answered, and named it."""
         self.line.cap = self._timing.named_cap if named else self._timing.cap
-        if named and self.line.hurry():
+        if named and self.line.expedite():
             self.named = True
 
-    def says(self, *, live: bool, part: Sequence[str] | None, now: float) -> None:
+    def set_status(self, *, live: bool, part: Sequence[str] | None, now: float) -> None:
         """Take a status: without ``part`` it speaks for all, with it for these endpoints alone."""
         if part is not None:
             self.stale = self.stale - set(part) if live else self.stale | set(part)
             return
         if live:
-            self._doubt_at = math.inf
+            self._suspect_at = math.inf
         elif self.live:
-            self._doubt_later(now)
+            self._suspect_later(now)
         self.live, self.stale = live, frozenset()
 
-    def is_doubted(self, now: float) -> bool:
+    def is_suspect(self, now: float) -> bool:
         """Whether it has not been live for a while; once more after another while."""
-        doubted = self._doubt_at <= now
-        if doubted:
-            self._doubt_later(now)
-        return doubted
+        is_due = self._suspect_at <= now
+        if is_due:
+            self._suspect_later(now)
+        return is_due
 
     def is_over(self, *, used: bool, now: float) -> bool:
         """Whether nothing has needed it for a while."""
@@ -63,9 +63,9 @@ class OwnerConnection:
             self._empty_at = now + self._timing.empty_after
         return self._empty_at <= now
 
-    def _doubt_later(self, now: float) -> None:
-        after = self._timing.doubt_after
-        self._doubt_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
+    def _suspect_later(self, now: float) -> None:
+        after = self._timing.suspect_after_s
+        self._suspect_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
 
 
 class OwnerPool:

@@ -53,7 +53,7 @@ class PartitionedClient(BaseClient):
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
         self._owners = OwnerPool(self._connect, self._timing)
-        self._told_live: dict[str, bool] = {}
+        self._announced_live: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
         """Set and replaced whenever a round of locating ends."""
@@ -74,14 +74,14 @@ class PartitionedClient(BaseClient):
 
     def _forget(self, name: str) -> None:
         super()._forget(name)
-        self._told_live.pop(name, None)
+        self._announced_live.pop(name, None)
 
     async def _run(self) -> None:
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=_authorities()) as http:
                 while not self._ended:
                     self._wake.clear()
-                    self._look()
+                    self._poll()
                     if _now() >= self._not_before:
                         await self._locate(http)
                     self._answered.set()
@@ -92,20 +92,20 @@ class PartitionedClient(BaseClient):
 
     async def _pause(self) -> None:
         """Until something is due, or something has changed."""
-        looks = [owner.look_at for owner in self._owners]
-        due = min([max(self._routes.next_due, self._not_before), *looks])
+        polls = [owner.poll_at for owner in self._owners]
+        due = min([max(self._routes.next_due, self._not_before), *polls])
         try:
             async with asyncio.timeout_at(None if due == math.inf else due):
                 await self._wake.wait()
         except TimeoutError:
             pass
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Doubt servers that are not live, and part from those that nothing needs."""
         now = _now()
         for owner in self._owners:
-            if owner.is_doubted(now):
-                self._routes.doubt(owner.url, now)
+            if owner.is_suspect(now):
+                self._routes.suspect(owner.url, now)
             if owner.is_over(used=self._routes.uses(owner.url), now=now):
                 self._owners.part(owner.url)
 
@@ -119,7 +119,7 @@ class PartitionedClient(BaseClient):
                 self._not_before = _now() + wait
                 self._routes.unanswered(names, _now())
                 self._named(names, None)
-                self._say(Event("error", message=str(error)))
+                self._publish(Event("error", message=str(error)))
                 return
             self._failures = 0
             if self._locator.refused:
@@ -162,10 +162,10 @@ class PartitionedClient(BaseClient):
         async def find() -> str:
             """Before another attempt it is asked whether anything is still there."""
             if not self._owners.take_named(url):
-                self._routes.doubt(url, _now())
+                self._routes.suspect(url, _now())
                 self._wake.set()
                 try:
-                    async with asyncio.timeout(self._timing.patience):
+                    async with asyncio.timeout(self._timing.answer_timeout_s):
                         await self._answered.wait()
                 except TimeoutError:
                     pass
@@ -179,7 +179,7 @@ class PartitionedClient(BaseClient):
 
     def opened(self, _line: ClientLink, url: str) -> None:
         """Until it says otherwise, it is live."""
-        self._say(Event("open", message=url), url)
+        self._publish(Event("open", message=url), url)
         self._live(url, live=True)
 
     def closed(self, line: ClientLink, code: int | None, reason: str) -> None:
@@ -192,7 +192,7 @@ class PartitionedClient(BaseClient):
         if self._routes.uses(url):
             # Others may be lost before it is looked at: they take nothing back.
             self._ended = self._ended or line.ended is not None
-            self._say(Event("closed", code=code, message=reason), url)
+            self._publish(Event("closed", code=code, message=reason), url)
         elif line.ended is not None:
             # It dials no more: whoever needs this server again begins anew.
             self._owners.part(url)
@@ -200,26 +200,26 @@ class PartitionedClient(BaseClient):
     def nonsense(self, line: ClientLink) -> None:
         """Say so."""
         url = self._owners.url(line)
-        self._say(Event("error", message=f"{url} sent what is not of the protocol"), url)
+        self._publish(Event("error", message=f"{url} sent what is not of the protocol"), url)
 
-    def heard(self, line: ClientLink, message: dict[str, Any]) -> None:
+    def on_message(self, line: ClientLink, message: dict[str, Any]) -> None:
         """Follow what is said about owners; the rest becomes events."""
         url = self._owners.url(line)
         if url is None:
             return
         match message.get("type"):
             case "subscribed":
-                self._apply(self._routes.settled(url, message["endpoints"], _now()))
+                self._apply(self._routes.registered(url, message["endpoints"], _now()))
                 for name, why in message["rejected"].items():
                     self._turned_away(url, name, why)
-                self._tell(message["endpoints"])
+                self._publish_liveness(message["endpoints"])
             case "unsubscribed":
                 # The last word of a server that was left for another one is no news.
                 message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
             case "moved":
                 owner = self._owner(message.get("owner"))
                 self._apply(self._routes.moved(url, message["endpoints"], owner, _now()))
-                self._tell(message["endpoints"])
+                self._publish_liveness(message["endpoints"])
             case "status":
                 self._live(url, live=message["live"], part=message.get("endpoints"))
         self._take(message)
@@ -227,10 +227,10 @@ class PartitionedClient(BaseClient):
     def _turned_away(self, url: str, name: str, why: dict[str, Any]) -> None:
         if why["code"] == "not_owner":
             self._apply(self._routes.not_owner(url, name, self._owner(why.get("owner")), _now()))
-        elif why["code"] == "limit" and name in self._routes and self._routes.was_settled(name):
+        elif why["code"] == "limit" and name in self._routes and self._routes.was_registered(name):
             # Endpoints move without this client's doing: one that was subscribed goes on being asked for.
             self._apply(self._routes.over_limit(url, name, _now()))
-            self._tell([name])
+            self._publish_liveness([name])
         elif name in self._known:
             self._reject(name, why)
             self._apply(self._routes.release(name))
@@ -244,25 +244,25 @@ class PartitionedClient(BaseClient):
         return known
 
     def _refused(self, url: str) -> None:
-        self._say(Event("error", message=f"refused a server that is on another host: {url}"), url)
+        self._publish(Event("error", message=f"refused a server that is on another host: {url}"), url)
 
     def _live(self, url: str, *, live: bool, part: Sequence[str] | None = None) -> None:
         if (owner := self._owners.get(url)) is not None:
-            owner.says(live=live, part=part, now=_now())
-        self._tell(self._routes.at(url))
+            owner.set_status(live=live, part=part, now=_now())
+        self._publish_liveness(self._routes.at(url))
         self._wake.set()
 
-    def _tell(self, names: Iterable[str]) -> None:
+    def _publish_liveness(self, names: Iterable[str]) -> None:
         """Say of each endpoint whether its changes arrive as they happen, if that is news."""
         for name in names:
             # What was not subscribed yet was never live.
-            if name not in self._routes or not (self._routes.is_settled(name) or name in self._told_live):
+            if name not in self._routes or not (self._routes.is_registered(name) or name in self._announced_live):
                 continue
             owner = self._owners.get(self._routes.url(name))
-            live = owner is not None and owner.live and self._routes.is_settled(name) and name not in owner.stale
-            if live != self._told_live.get(name):
-                self._told_live[name] = live
-                self._say(Event("status", name, live=live))
+            live = owner is not None and owner.live and self._routes.is_registered(name) and name not in owner.stale
+            if live != self._announced_live.get(name):
+                self._announced_live[name] = live
+                self._publish(Event("status", name, live=live))
 
 
 def _now() -> float:

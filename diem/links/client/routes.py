@@ -42,17 +42,17 @@ class _Route:
     """When it is to be located; infinity = not."""
     url: str | None = None
     """Where it is subscribed, or about to be."""
-    settled: bool = False
+    registered: bool = False
     """Whether that server has answered."""
-    settled_at: float = math.inf
+    registered_at: float = math.inf
     old: str | None = None
     """Where it is subscribed still, until the server at ``url`` has answered."""
     old_serves: bool = False
     """Whether ``old`` was left by our own choice: it has given nothing away."""
-    was_settled: bool = False
+    was_registered: bool = False
     """Whether any server has ever answered."""
     hops: int = 0
-    asking: bool = False
+    locating: bool = False
     """Its question is under way, and nothing has overtaken it."""
 
 
@@ -91,13 +91,13 @@ class Routes:
         """What is subscribed at a server, or about to be."""
         return [name for name, route in self._routes.items() if route.url == url]
 
-    def is_settled(self, name: str) -> bool:
+    def is_registered(self, name: str) -> bool:
         """Whether its server has answered, and has not sent it on since."""
-        return self._routes[name].settled
+        return self._routes[name].registered
 
-    def was_settled(self, name: str) -> bool:
+    def was_registered(self, name: str) -> bool:
         """Whether any server has ever answered for it."""
-        return self._routes[name].was_settled
+        return self._routes[name].was_registered
 
     def uses(self, url: str) -> bool:
         """Whether any endpoint is at this server, or not gone from it yet."""
@@ -113,15 +113,15 @@ class Routes:
         names = [name for name, route in self._routes.items() if route.due <= now][:MAX_LOCATED]
         for name in names:
             self._routes[name].due = math.inf
-            self._routes[name].asking = True
+            self._routes[name].locating = True
         return names
 
     def unanswered(self, names: Iterable[str], now: float) -> None:
         """All stays where it is, and is still to be located."""
         for name in names:
             route = self._routes.get(name)
-            if route and route.asking:
-                route.asking, route.due = False, now
+            if route and route.locating:
+                route.locating, route.due = False, now
 
     def located(self, names: Sequence[str], answer: Located, live: Mapping[str, bool], now: float) -> list[RouteStep]:
         """Follow an answer about ``names``. ``live``: servers with an open connection, and whether they are live."""
@@ -129,9 +129,9 @@ class Routes:
         # Hot ones last: they go where the others make connections.
         for name in sorted(names, key=answer.hot.__contains__):
             route = self._routes.get(name)
-            if route is None or not route.asking:
+            if route is None or not route.locating:
                 continue
-            route.asking = False
+            route.locating = False
             if answer.older and route.url is not None and name not in answer.hot:
                 continue
             owner = self._anywhere(route, live, answer.servers) if name in answer.hot else answer.owners.get(name)
@@ -141,13 +141,13 @@ class Routes:
                 self._delay(route, max(route.hops, MAX_HOPS) + 1, now)
         return steps
 
-    def settled(self, url: str, names: Iterable[str], now: float) -> list[RouteStep]:
+    def registered(self, url: str, names: Iterable[str], now: float) -> list[RouteStep]:
         """The server answered: what was kept elsewhere until now is left."""
         steps: list[RouteStep] = []
         for name in names:
             route = self._routes.get(name)
-            if route and route.url == url and not route.settled:
-                route.settled, route.settled_at, route.was_settled = True, now, True
+            if route and route.url == url and not route.registered:
+                route.registered, route.registered_at, route.was_registered = True, now, True
                 steps += _leave_old(name, route)
         return steps
 
@@ -162,8 +162,8 @@ class Routes:
                 route.old_serves = False
             if route.url != url:
                 continue
-            if route.settled:
-                route.old, route.old_serves, route.url, route.settled = url, False, None, False
+            if route.registered:
+                route.old, route.old_serves, route.url, route.registered = url, False, None, False
                 steps += self._hop(name, route, owner, url, now)
             else:
                 steps += self.not_owner(url, name, owner, now)
@@ -176,7 +176,7 @@ class Routes:
             return []
         if route.old == url:
             return _leave_old(name, route)
-        route.url, route.settled = None, False
+        route.url, route.registered = None, False
         return [RouteStep("leave", name, url), *self._hop(name, route, owner, url, now)]
 
     def over_limit(self, url: str, name: str, now: float) -> list[RouteStep]:
@@ -185,8 +185,8 @@ class Routes:
         if route is None or route.url != url:
             return []
         route.url = route.old if route.old_serves else None
-        route.settled = route.url is not None
-        if route.settled:
+        route.registered = route.url is not None
+        if route.registered:
             route.old = None
         self._delay(route, max(route.hops, MAX_HOPS) + 1, now)
         return [RouteStep("leave", name, url)]
@@ -196,38 +196,38 @@ class Routes:
         steps: list[RouteStep] = []
         for name, route in self._routes.items():
             if route.url == url:
-                route.settled = False
+                route.registered = False
             if route.old == url:
                 steps += _leave_old(name, route)
         return steps
 
-    def doubt(self, url: str, now: float) -> None:
+    def suspect(self, url: str, now: float) -> None:
         """What is at this server may be better off at another one: it is to be located now."""
         for route in self._routes.values():
             if route.url == url:
                 route.due = now
 
     def _hop(self, name: str, route: _Route, owner: str | None, origin: str, now: float) -> list[RouteStep]:
-        hops = 1 if now - route.settled_at >= self._timing.stays_after else route.hops + 1
-        route.settled_at = math.inf  # a stay counts once, or refusals after it would go round for ever
+        hops = 1 if now - route.registered_at >= self._timing.stays_after else route.hops + 1
+        route.registered_at = math.inf  # a stay counts once, or refusals after it would go round for ever
         self._delay(route, hops, now)
         return [] if hops > MAX_HOPS or owner in (None, origin) else self._join(name, route, str(owner))
 
     def _delay(self, route: _Route, hops: int, now: float) -> None:
         route.hops = hops
-        route.asking = False  # an answer that is under way is older than what was just heard
+        route.locating = False  # an answer that is under way is older than what was just heard
         wait = full_jitter(hops - MAX_HOPS - 1, self._timing.base, self._timing.cap) if hops > MAX_HOPS else 0
         route.due = now + wait
 
     def _join(self, name: str, route: _Route, url: str) -> list[RouteStep]:
         steps = [RouteStep("join", name, url)]
-        if route.settled:
+        if route.registered:
             route.old, route.old_serves = route.url, True
         elif route.url is not None:
             steps.append(RouteStep("leave", name, route.url))
         if route.old == url:
             route.old = None
-        route.url, route.settled, route.due = url, False, math.inf
+        route.url, route.registered, route.due = url, False, math.inf
         return steps
 
     def _anywhere(self, route: _Route, live: Mapping[str, bool], servers: Sequence[str]) -> str | None:

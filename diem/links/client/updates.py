@@ -42,17 +42,17 @@ class UpdatesClient(BaseClient):
 
     def opened(self, _line: ClientLink, url: str) -> None:
         """Say so."""
-        self._say(Event("open", message=url))
+        self._publish(Event("open", message=url))
 
     def closed(self, _line: ClientLink, code: int | None, reason: str) -> None:
         """Say so."""
-        self._say(Event("closed", code=code, message=reason))
+        self._publish(Event("closed", code=code, message=reason))
 
     def nonsense(self, _line: ClientLink) -> None:
         """Say so."""
-        self._say(Event("error", message="the server sent what is not of the protocol"))
+        self._publish(Event("error", message="the server sent what is not of the protocol"))
 
-    def heard(self, _line: ClientLink, message: dict[str, Any]) -> None:
+    def on_message(self, _line: ClientLink, message: dict[str, Any]) -> None:
         """Turn it into events."""
         self._take(message)
         match message.get("type"):
@@ -65,7 +65,7 @@ class UpdatesClient(BaseClient):
     def _status(self, part: Sequence[str] | None, *, live: bool) -> None:
         """Take a status: without ``part`` it speaks for all, also for endpoints that an earlier one named."""
         if part is None:
-            self._say(Event("status", live=live))
+            self._publish(Event("status", live=live))
             part = list(self._stale) if live else []
         for name in part:
             if name not in self._known:
@@ -74,4 +74,4 @@ class UpdatesClient(BaseClient):
                 self._stale.pop(name, None)
             else:
                 self._stale[name] = None
-            self._say(Event("status", name, live=live))
+            self._publish(Event("status", name, live=live))

@@ -12,7 +12,7 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol.traffic import Accessed
 from services.data.access import records
-from services.data.access.accounts import Addresses, KeyAccounts, UsageLedger
+from services.data.access.accounts import Addresses, KeyAccounts, UsageTracker
 from services.data.access.keys import Key, Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
@@ -116,11 +116,11 @@ class Access:
     def __init__(self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock) -> None:
         self.plans = plans
         self.usage = Usage()
-        self.ledger = UsageLedger(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
+        self.usage_tracker = UsageTracker(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
         self._ring = ring
         self._store = store
         self._clock = clock
-        self._accounts = KeyAccounts(self.ledger, ring, clock)
+        self._accounts = KeyAccounts(self.usage_tracker, ring, clock)
         self._addresses = Addresses(clock)
         self._creating = asyncio.Lock()
         self._unknown = 0
@@ -192,7 +192,7 @@ class Access:
         yield metrics.ACCESS_MERGED.sample(self.usage.merged)
         yield metrics.ACCESS_UNKNOWN.sample(self._unknown)
         yield metrics.ACCESS_KEYS.sample(sum(key.revoked_ms is None for key in self._ring.all()))
-        yield metrics.ACCESS_RESERVATIONS.sample(self.ledger.commits)
+        yield metrics.ACCESS_RESERVATIONS.sample(self.usage_tracker.commits)
 
     # Administration
 

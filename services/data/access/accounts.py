@@ -21,7 +21,7 @@ Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
 """Adds to the counts, all or none; returns, committed, each one's total. Raises StoreUnavailable."""
 
 
-class UsageLedger:
+class UsageTracker:
     """Adds to the day's counts in the store, many keys in one transaction. Bounded: one waiting request per key."""
 
     def __init__(self, commit: Commit) -> None:
@@ -117,8 +117,8 @@ class KeyAccounts:
         clock: says when a minute and a day are over.
     """
 
-    def __init__(self, ledger: UsageLedger, ring: Keyring, clock: Clock) -> None:
-        self._ledger = ledger
+    def __init__(self, usage_tracker: UsageTracker, ring: Keyring, clock: Clock) -> None:
+        self._usage_tracker = usage_tracker
         self._ring = ring
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
@@ -161,7 +161,7 @@ class KeyAccounts:
         """
         account, day = self._accounts.get(key.id), self._today
         used = account.quota.used(day) if account is not None else None
-        return await self._ledger.add(key.id, day, 0) if used is None else used
+        return await self._usage_tracker.add(key.id, day, 0) if used is None else used
 
     async def close(self) -> None:
         """Release unused reservations; requests that need one are refused from now on."""
@@ -169,7 +169,7 @@ class KeyAccounts:
         pending = [account.pending for account in self._accounts.values() if account.pending is not None]
         await asyncio.gather(*pending, return_exceptions=True)
         left = [(key_id, *account.quota.release()) for key_id, account in self._accounts.items()]
-        given = [self._ledger.add(key_id, day, -units) for key_id, day, units in left if units]
+        given = [self._usage_tracker.add(key_id, day, -units) for key_id, day, units in left if units]
         ended = await asyncio.gather(*given, return_exceptions=True)
         for failed in {str(each) for each in ended if isinstance(each, BaseException)}:
             _logger.warning("unused units of API keys are lost", error=failed)
@@ -191,7 +191,7 @@ class KeyAccounts:
         try:
             if self._closed:
                 raise StoreUnavailable("the service is stopping")
-            account.quota.grant(day, units, await self._ledger.add(key.id, day, units))
+            account.quota.grant(day, units, await self._usage_tracker.add(key.id, day, units))
         except StoreUnavailable:
             if plan.per_day is not None:
                 raise

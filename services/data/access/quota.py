@@ -27,7 +27,7 @@ BLOCKS_A_DAY: Final = 50
 class QuotaOutcome(Enum):
     """What became of a request for one unit."""
 
-    TAKEN = auto()
+    ADMITTED = auto()
     RESERVE = auto()
     """None of the day's units is reserved: reserve some, then ask again."""
     OVER_MINUTE = auto()
@@ -111,7 +111,7 @@ class Quota:
         self.spare -= 1
         if self._per_minute is not None:
             self._minute.add(now)
-        return QuotaOutcome.TAKEN
+        return QuotaOutcome.ADMITTED
 
     @property
     def whole(self) -> int:
@@ -236,7 +236,7 @@ class QuotaRequest(NamedTuple):
 
 
 REASONS: Final = {
-    QuotaOutcome.TAKEN: QuotaReason.ADMITTED,
+    QuotaOutcome.ADMITTED: QuotaReason.ADMITTED,
     QuotaOutcome.OVER_MINUTE: QuotaReason.MINUTE,
     QuotaOutcome.OVER_DAY: QuotaReason.DAY,
 }

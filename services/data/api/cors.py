@@ -26,13 +26,13 @@ class Cors:
             return {}
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED}
 
-    def of_preflight(self, origin: str | None, asked_headers: str | None) -> Mapping[str, str] | None:
+    def of_preflight(self, origin: str | None, requested_headers: str | None) -> Mapping[str, str] | None:
         """The header fields of the answer to a preflight request for a read; None: it is refused.
 
         It never shows a key. One that announces an Authorization field is let through: the request itself is refused,
         or its answer kept from the page, if it then shows none.
         """
-        names = {name.strip().lower() for name in (asked_headers or "").split(",")}
+        names = {name.strip().lower() for name in (requested_headers or "").split(",")}
         allowed = self._allowed(origin, shows_key="authorization" in names)
         if allowed is None:
             return None

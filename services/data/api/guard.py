@@ -151,24 +151,24 @@ class Guard(RestMiddleware):
             return _Admission(problem(400, "host", "this service does not have the name in the Host header"))
         if self.is_privileged(scope):
             return _Admission(privileged=True)
-        asked = _asked(scope)
+        quota_request = _quota_request(scope)
         text = offered(headers.get("authorization")) if _is_versioned(scope) else None
         if text is None:
-            return self._without_key(scope, headers, asked)
-        verdict = await self._access.admit(text, asked)
-        if verdict.reason is QuotaReason.UNKNOWN or asked.free:
+            return self._without_key(scope, headers, quota_request)
+        verdict = await self._access.admit(text, quota_request)
+        if verdict.reason is QuotaReason.UNKNOWN or quota_request.free:
             # The key pays for nothing here, so the address does: keys are not for guessing.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
                 return _Admission(beyond, shows_key=True)
-        return _Admission(refused(verdict), {} if asked.free else fields(verdict.limits), shows_key=True)
+        return _Admission(refused(verdict), {} if quota_request.free else fields(verdict.limits), shows_key=True)
 
-    def _without_key(self, scope: Scope, headers: Headers, asked: QuotaRequest) -> "_Admission":
+    def _without_key(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
-        if versioned and self._anonymous and plan is not None and not preflight and not asked.free:
-            verdict = self._access.admit_anonymous(plan, client_address(scope), asked._replace(writes=False))
+        if versioned and self._anonymous and plan is not None and not preflight and not quota_request.free:
+            verdict = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
             return _Admission(refused(verdict), fields(verdict.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
@@ -214,7 +214,7 @@ def _origin(scope: Scope) -> str | None:
     return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
 
 
-def _asked(scope: Scope) -> QuotaRequest:
+def _quota_request(scope: Scope) -> QuotaRequest:
     # The decoded path, as the resources themselves take it.
     path: str = scope["path"]
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)

@@ -69,16 +69,16 @@ class PartitionQueue:
 
     def dequeue(self, limit: int) -> list[bytes]:
         """Move the endpoints of the next request in flight, longest due first."""
-        taken = list(self.due)[:limit]
-        self.in_flight = {endpoint: self.due.pop(endpoint) for endpoint in taken}
-        self.first_in_flight = {endpoint for endpoint in taken if endpoint in self.first}
-        return taken
+        batch = list(self.due)[:limit]
+        self.in_flight = {endpoint: self.due.pop(endpoint) for endpoint in batch}
+        self.first_in_flight = {endpoint for endpoint in batch if endpoint in self.first}
+        return batch
 
     def dequeue_tombstones(self, limit: int) -> list[bytes]:
         """Move the tombstones of the next request in flight; for :meth:`Backlog.dequeue_tombstones`."""
-        taken = list(self.tombstones)[:limit]
-        self.tombstones_in_flight = {endpoint: self.tombstones.pop(endpoint) for endpoint in taken}
-        return taken
+        batch = list(self.tombstones)[:limit]
+        self.tombstones_in_flight = {endpoint: self.tombstones.pop(endpoint) for endpoint in batch}
+        return batch
 
     def acknowledged(self) -> None:
         """Clear what is in flight: it was acknowledged."""

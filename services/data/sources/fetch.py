@@ -202,7 +202,7 @@ def _port(url: httpx.URL) -> int | None:
 
 def _validators(headers: httpx.Headers) -> dict[str, str]:
     etag, modified = (_sent_back(headers.get(name)) for name in ("etag", "last-modified"))
-    if etag is None and not _is_settled(modified, headers.get("date")):
+    if etag is None and not _is_stable(modified, headers.get("date")):
         modified = None
     pairs = (("If-None-Match", etag), ("If-Modified-Since", modified))
     return {name: value for name, value in pairs if value is not None}
@@ -213,7 +213,7 @@ def _sent_back(value: str | None) -> str | None:
     return value if value and len(value) <= _MAX_VALIDATOR and value.isascii() else None
 
 
-def _is_settled(modified: str | None, date: str | None) -> bool:
+def _is_stable(modified: str | None, date: str | None) -> bool:
     """Whether what changed at ``modified`` cannot change again with the same time (RFC 9110 section 8.8.2.2).
 
     Seconds are all that the header has: a body of the second in which it changed may be followed by another one.

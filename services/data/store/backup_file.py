@@ -59,7 +59,7 @@ class BackupWriter:
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=6)
         self._digest = blake2b(digest_size=16)
         self._table = ""
-        self._say({"format": FORMAT, "diem": __version__, **header._asdict()})
+        self._write_line({"format": FORMAT, "diem": __version__, **header._asdict()})
 
     def __enter__(self) -> Self:
         return self
@@ -74,21 +74,21 @@ class BackupWriter:
         """The rows that follow are of this table."""
         self._table = name
         self.counts[name] = 0
-        self._say({"table": name, "columns": columns})
+        self._write_line({"table": name, "columns": columns})
 
     def row(self, values: list[Any]) -> None:
         """One row: numbers, texts, bytes, None."""
-        self._say(values)
+        self._write_line(values)
         self.counts[self._table] += 1
 
     def finish(self) -> None:
         """Say that this is all; it is on the disk then."""
-        self._say({"rows": self.counts, "digest": self._digest.hexdigest()})
+        self._write_line({"rows": self.counts, "digest": self._digest.hexdigest()})
         self._file.close()
         self._raw.flush()
         os.fsync(self._raw.fileno())
 
-    def _say(self, what: object) -> None:
+    def _write_line(self, what: object) -> None:
         line = orjson.dumps(what, default=_bytes) + b"\n"
         self._digest.update(line)
         self._file.write(line)

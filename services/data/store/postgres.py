@@ -100,8 +100,8 @@ class PostgresDatabase:
         raw = await connection.get_raw_connection()
         if _LOCKED in raw.info:
             return
-        taken, session = (await connection.execute(_LOCK_SESSION, {"half": LOCK})).one()
-        if not taken:
+        is_acquired, session = (await connection.execute(_LOCK_SESSION, {"half": LOCK})).one()
+        if not is_acquired:
             holder = (await connection.execute(_HOLDER, {"half": LOCK})).scalar_one_or_none()
             if self._session is not None and holder in {None, self._session}:
                 # A server that hangs does not see that a session has ended. Nobody else has the lock meanwhile.

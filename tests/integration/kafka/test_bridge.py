@@ -214,8 +214,8 @@ async def test_more_partitions_are_announced_and_read_from_their_beginning(
         await topic.put(*(f"/new/{n}" for n in range(50)))
         await until(lambda: len(recorder.names) == 70 and recorder.state.caught_up)
         assert reader.connects == 1
-        beats = len(recorder.heartbeats)
-        await until(lambda: len(recorder.heartbeats) > beats)
+        heartbeats = len(recorder.heartbeats)
+        await until(lambda: len(recorder.heartbeats) > heartbeats)
     hellos = [each for each in recorder.control if isinstance(each, feed.Hello)]
     assert [len(hello.names) for hello in hellos] == [5, 7]
     assert sorted(recorder.caught_up_names()) == sorted(hellos[-1].names)
@@ -461,9 +461,9 @@ async def test_beats_follow_the_publishers_marks(
         server = FeedRecorder()
 
         async def marked_until_a_beat() -> None:
-            beats = len(server.heartbeats)
+            heartbeats = len(server.heartbeats)
             async with asyncio.timeout(PATIENCE_S):
-                while len(server.heartbeats) == beats:
+                while len(server.heartbeats) == heartbeats:
                     await mark()
                     await asyncio.sleep(0.2)
 

@@ -153,7 +153,7 @@ async def test_a_writer_that_was_overtaken_writes_nothing(kafka_options: KafkaOp
 async def test_a_reader_starts_over_with_another_topic(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_reader, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(map_reader, "POLL_EVERY_S", 0.2)
     await ensure_map(kafka_options, 4)
     await write_map(kafka_options, {b"/a": encode_entry(Entry(1))}, Head(4, 5))
     async with following(kafka_options) as reader:

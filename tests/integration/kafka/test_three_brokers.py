@@ -108,8 +108,8 @@ async def test_updates_pass_by_a_broker_that_hangs(three_brokers: LocalCluster, 
                 await _everything_passes(publisher, server, store, names)
             finally:
                 os.kill(pid, signal.SIGCONT)
-            beats = len(server.heartbeats)
-            await until(lambda: len(server.heartbeats) > beats + 1)
+            heartbeats = len(server.heartbeats)
+            await until(lambda: len(server.heartbeats) > heartbeats + 1)
 
 
 async def _everything_passes(publisher: Publisher, server: FeedRecorder, store: MemoryStore, names: list[str]) -> None:

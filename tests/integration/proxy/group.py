@@ -46,7 +46,7 @@ class Bridge:
     def __init__(self, group: "Group", key: SharedKey) -> None:
         self.group = group
         self.partitions: set[int] = set()
-        self.beats = True
+        self.heartbeats = True
         self.links: dict[InternalConnection, None] = {}
         self.port = free_port()
         ready = lambda: None  # noqa: E731
@@ -69,7 +69,7 @@ class Bridge:
         connection.send_text(feed.encode(feed.CaughtUp(MAP)))
         for partition in (*sorted(self.partitions), HOT):
             self.replay(connection, partition)
-        self.beat()
+        self.heartbeat()
 
     def replay(self, connection: InternalConnection, partition: int) -> None:
         found = [change for change in self.group.changes.values() if self.group.is_in(change.endpoint, partition)]
@@ -101,8 +101,8 @@ class Bridge:
             for link in self.links if mine else ():
                 link.send_binary(feed.encode_batch(feed_name(partition), self.group.offset, mine))
 
-    def beat(self) -> None:
-        for link in self.links if self.beats else ():
+    def heartbeat(self) -> None:
+        for link in self.links if self.heartbeats else ():
             link.send_text(feed.HEARTBEAT)
 
     def blocked(self, connection: InternalConnection) -> None: ...
@@ -268,10 +268,10 @@ class Group:
             await self.start_server(number)
             self.bridges[number].say_owners()
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         while True:
             for bridge in self.bridges:
-                bridge.beat()
+                bridge.heartbeat()
             await asyncio.sleep(0.3)
 
 
@@ -342,7 +342,7 @@ async def proxied(
         await group.run(tasks)
         if told:
             group.tell()
-        beating = tasks.create_task(group.beat())
+        beating = tasks.create_task(group.heartbeat())
         tasks.create_task(proxy.main(system.settings, system.life))
         try:
             await answers(system.settings.internal_port, "/livez")

@@ -325,13 +325,13 @@ async def test_links_within_the_machine_take_unix_sockets(
 ) -> None:
     tried: set[Path | None] = set()
 
-    def dialled(directory: Path | None, host: str, port: int) -> Path | None:
+    def unix_socket(directory: Path | None, host: str, port: int) -> Path | None:
         path = find(directory, host, port)
         tried.add(path)
         return path
 
-    find = local.dialled
-    monkeypatch.setattr(local, "dialled", dialled)
+    find = local.unix_socket
+    monkeypatch.setattr(local, "unix_socket", unix_socket)
     async with proxied(tmp_path, mode) as system:
         async with system.client() as client:
             await subscribed(client, *system.group.names(0), *system.group.names(1))

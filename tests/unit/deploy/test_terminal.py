@@ -59,7 +59,7 @@ def test_progress_without_a_terminal_is_plain_lines(capsys: pytest.CaptureFixtur
 
 def test_quiet_leaves_only_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(quiet=True)
-    terminal.say("fine")
+    terminal.info("fine")
     terminal.announce(single(), Path("/state"), 1.0)
     with terminal.progress(1) as ready:
         ready("data")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from diem.errors import DiemError
-from diem.process.listeners import PortTaken
+from diem.process.listeners import PortInUse
 from services.data.errors import DataError, EndpointDeleted, InvalidDataset, MalformedBody
 
 
@@ -31,7 +31,7 @@ def test_the_text_of_an_error_without_template_is_its_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Late("x", seconds=3.0), PortTaken(port=1, host="h"), EndpointDeleted("/a", 7), InvalidDataset("x", "$")]
+    "error", [Late("x", seconds=3.0), PortInUse(port=1, host="h"), EndpointDeleted("/a", 7), InvalidDataset("x", "$")]
 )
 def test_an_error_outlives_copies(error: DiemError) -> None:
     for made in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301  # our own
@@ -44,7 +44,7 @@ def test_errors_are_compared_by_identity_as_all_exceptions_are() -> None:
 
 
 def test_what_a_class_says_of_itself_holds_for_its_errors() -> None:
-    assert PortTaken("h", 1).retriable
+    assert PortInUse("h", 1).retriable
     assert not Late("x").retriable
     assert isinstance(EndpointDeleted("/a", 7), DataError)
     assert EndpointDeleted("/a", 7).code == "gone"

@@ -112,7 +112,7 @@ class World:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.logs = ProcessLogs(["data"], self.state, Terminal(), self.clock)
 
-    def say(self, event: str, level: str = "warning") -> None:
+    def info(self, event: str, level: str = "warning") -> None:
         with self.log.open("a") as file:
             file.write(json.dumps({"event": event, "level": level}) + "\n")
 
@@ -126,7 +126,7 @@ def test_only_a_little_of_what_a_process_says_goes_to_the_terminal(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(20):
-        world.say(f"trouble {number}")
+        world.info(f"trouble {number}")
     world.logs.poll(show=True)
     assert capsys.readouterr().err.count("data: ") == LINES_BURST
     assert "trouble 19" in world.logs.last("data")
@@ -135,20 +135,20 @@ def test_only_a_little_of_what_a_process_says_goes_to_the_terminal(
 def test_who_was_just_started_or_is_waited_for_is_read_in_silence(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world.say("it waits")
+    world.info("it waits")
     world.logs.poll(show=False)
     world.logs.mute(["data"], 5.0)
-    world.say("it still waits")
+    world.info("it still waits")
     world.logs.poll(show=True)
     assert capsys.readouterr().err == ""
     world.clock.advance(6)
-    world.say("it cannot")
+    world.info("it cannot")
     world.logs.poll(show=True)
     assert "data: it cannot" in capsys.readouterr().err
 
 
 def test_last_error_of_a_process_is_forgotten_at_its_restart(world: World) -> None:
-    world.say("the port is taken", "error")
+    world.info("the port is taken", "error")
     assert "the port is taken" in world.logs.last_error("data")
     world.logs.reset("data")
     assert world.logs.last_error("data") == ""

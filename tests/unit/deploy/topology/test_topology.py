@@ -32,7 +32,7 @@ from deploy.topology import (
 )
 from deploy.topology.compose import shared
 from deploy.topology.ports import OWN_RANGE, start_at_default, start_at_random
-from diem.process.listeners import PortTaken
+from diem.process.listeners import PortInUse
 
 STATE = Path("/state")
 PROGRAMS = Programs(("python", "-m", "deploy"), {"nginx": ("guard", "nginx"), "kafka-1": ("guard", "java")})
@@ -307,12 +307,12 @@ def test_no_port_is_given_twice() -> None:
 def test_fixed_port_is_used_or_refused_but_never_replaced() -> None:
     wanted = slots_of(Mode.SINGLE)
     assert assign_ports(wanted, {"data": 80}, start_at_default, all_but())["data"].public == 80
-    with pytest.raises(PortTaken, match="port 80 "):
+    with pytest.raises(PortInUse, match="port 80 "):
         assign_ports(wanted, {"data": 80}, start_at_default, all_but(80))
 
 
 def test_search_for_a_port_ends() -> None:
-    with pytest.raises(PortTaken):
+    with pytest.raises(PortInUse):
         assign_ports(slots_of(Mode.SINGLE), {}, start_at_default, lambda _port: False)
 
 

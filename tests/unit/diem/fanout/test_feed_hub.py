@@ -100,12 +100,12 @@ class HubMachine(RuleBasedStateMachine):
         if followed:
             self.follow()
 
-    @rule(dialled=st.booleans(), lost=st.booleans())
-    def wipe(self, dialled: bool, lost: bool) -> None:
+    @rule(unix_socket=st.booleans(), lost=st.booleans())
+    def wipe(self, unix_socket: bool, lost: bool) -> None:
         self.stores += 1
         self.store = Store(self.stores, self.store.clock)
         self.cursor = None
-        if dialled:
+        if unix_socket:
             self.dial()
         if lost:
             self.cursor = None

@@ -81,7 +81,7 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(map_reader, "_consuming", made.consuming)
     monkeypatch.setattr(map_reader, "connected_client", connected)
     monkeypatch.setattr(map_reader, "describe", made.describe)
-    for name in ("LOOK_EVERY_S", "ASK_WITHIN_S", "RETRY_BASE_S", "RETRY_CAP_S"):
+    for name in ("POLL_EVERY_S", "ASK_WITHIN_S", "RETRY_BASE_S", "RETRY_CAP_S"):
         monkeypatch.setattr(map_reader, name, 0.01)
     monkeypatch.setattr(map_reader, "STALE_AFTER_S", 0.1)
     return made

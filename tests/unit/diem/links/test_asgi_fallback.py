@@ -31,7 +31,7 @@ async def listener(tmp_path: Path) -> AsyncIterator[InternalListener]:
         key=SharedKey.load(tmp_path / "key"),
         ready=lambda: None,
         status=dict,
-        handover=AsgiFallback(app, "/v1/things"),
+        fallback=AsgiFallback(app, "/v1/things"),
     )
     await made.start()
     yield made

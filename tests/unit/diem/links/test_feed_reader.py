@@ -29,7 +29,7 @@ class Sink:
     def owners(self, message: feed.Owners) -> None:
         self.said.append("owners")
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.said.append("beat")
 
 

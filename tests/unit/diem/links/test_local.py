@@ -212,9 +212,9 @@ async def test_an_address_that_is_not_the_one_that_is_dialled_here_has_no_socket
     async with serving(sockets, host="127.0.0.2"):
         assert not sockets.exists()
     async with serving(sockets) as (_, url):
-        assert local.dialled(sockets, "127.0.0.1", port_of(url))
-        assert not local.dialled(sockets, "127.0.0.2", port_of(url))
-        assert not local.dialled(sockets, "10.0.0.1", port_of(url))
+        assert local.unix_socket(sockets, "127.0.0.1", port_of(url))
+        assert not local.unix_socket(sockets, "127.0.0.2", port_of(url))
+        assert not local.unix_socket(sockets, "10.0.0.1", port_of(url))
 
 
 async def test_a_second_stop_leaves_the_socket_of_a_successor(sockets: Path) -> None:

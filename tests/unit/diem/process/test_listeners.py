@@ -6,7 +6,7 @@ import pytest
 
 from diem.process.listeners import (
     BindFailed,
-    PortTaken,
+    PortInUse,
     RefusedBind,
     bind,
     canonical_origin,
@@ -54,7 +54,7 @@ def test_bound_socket_listens_on_a_free_port_without_blocking(listener: socket.s
 
 def test_taken_port_is_one_clear_error(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken"):
+    with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is taken"):
         bind("127.0.0.1", port)
 
 

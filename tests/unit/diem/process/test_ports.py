@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diem.process import ports as module
-from diem.process.listeners import PortTaken, bind
+from diem.process.listeners import PortInUse, bind
 from diem.process.ports import PersistedPorts, PortReservations, is_free
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
@@ -84,7 +84,7 @@ def test_choice_leaves_out_what_it_is_told_to_and_ends_when_nothing_is_left() ->
     both = free_ports(2)
     with PortReservations() as reservations:
         assert reservations.choose(both, {both[1]}) == both[0]
-        with pytest.raises(PortTaken):
+        with pytest.raises(PortInUse):
             reservations.choose(both[:1])
 
 
@@ -134,7 +134,7 @@ def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> 
 def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = free_ports(2)
     monkeypatch.setattr(module, "CHILD_RANGE", both)
-    with listening(both[1]), composite(file) as ports, pytest.raises(PortTaken):
+    with listening(both[1]), composite(file) as ports, pytest.raises(PortInUse):
         ports.of("one")
     with composite(file) as ports:
         assert set(ports.of("one")) == set(both)
@@ -189,5 +189,5 @@ def test_ports_of_the_composite_itself_are_given_to_no_child(file: Path, monkeyp
     monkeypatch.setattr(module, "CHILD_RANGE", range(port, port + 1))
     with composite(file) as ports:
         ports.reserve(port)
-        with pytest.raises(PortTaken):
+        with pytest.raises(PortInUse):
             ports.of("one")

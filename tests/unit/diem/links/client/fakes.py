@@ -13,7 +13,7 @@ from websockets.typing import Subprotocol
 from diem.links.client import BaseClient, Event, Timing
 
 PATIENCE_S = 10.0
-QUICK = Timing(base=0.02, cap=0.2, doubt_after=0.1, empty_after=0.05, stays_after=5.0, patience=0.2)
+QUICK = Timing(base=0.02, cap=0.2, suspect_after_s=0.1, empty_after=0.05, stays_after=5.0, answer_timeout_s=0.2)
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 
@@ -30,7 +30,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.refuse: dict[str, str | None] = {}
-        self.heard: list[tuple[str, Any]] = []
+        self.on_message: list[tuple[str, Any]] = []
         """Every request: type and endpoints."""
         self.held: set[str] = set()
         """What is subscribed now."""
@@ -80,7 +80,7 @@ class FakeServer:
 
     def subscribed_with(self, name: str) -> list[int | None]:
         """The versions with which an endpoint was subscribed."""
-        return [names[name] for kind, names in self.heard if kind == "subscribe" and name in names]
+        return [names[name] for kind, names in self.on_message if kind == "subscribe" and name in names]
 
     async def _serve(self, connection: ServerConnection) -> None:
         self.dials += 1
@@ -102,7 +102,7 @@ class FakeServer:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         kind, number, names = request["type"], request["id"], request["endpoints"]
-        self.heard.append((kind, names))
+        self.on_message.append((kind, names))
         if self.errors:
             return {"type": "error", "id": number, "code": self.errors.pop(0), "message": "m"}
         if kind == "unsubscribe":
@@ -128,7 +128,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.owners: dict[str, str | None] = {}
         self.servers: list[str] = []
-        self.asked: list[dict[str, Any]] = []
+        self.retry: list[dict[str, Any]] = []
         self.headers: list[str] = []
         self.up = True
         self.answering = asyncio.Event()
@@ -166,7 +166,7 @@ class FakeMetadata:
         writer.close()
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append(question)
+        self.retry.append(question)
         places = {name: self._place(self.owners.get(name)) for name in question["endpoints"]}
         return {"clone": 2, "epoch": self.epoch, "endpoints": places, "rejected": {}, "servers": self.servers}
 

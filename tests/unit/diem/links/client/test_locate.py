@@ -26,8 +26,8 @@ HOSTS = frozenset({"edge.example"})
         (7, None),
     ],
 )
-def test_only_owners_on_known_hosts_are_dialled(url: object, dialled: str | None) -> None:
-    assert believe(url, "http://home.example:8400/v1", HOSTS) == dialled
+def test_only_owners_on_known_hosts_are_dialled(url: object, unix_socket: str | None) -> None:
+    assert believe(url, "http://home.example:8400/v1", HOSTS) == unix_socket
 
 
 def test_behind_tls_a_server_on_loopback_is_dialled_with_tls() -> None:
@@ -92,14 +92,14 @@ async def test_an_answer_of_an_older_epoch_is_marked(epochs: list[object], older
 
 
 async def test_after_an_older_answer_another_service_is_asked() -> None:
-    asked: list[str] = []
+    retry: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
-        return of_epoch(5 - len(asked))
+        retry.append(request.url.host)
+        return of_epoch(5 - len(retry))
 
     locator = Locator(["http://one.example/v1", "http://two.example/v1"], HOSTS, None)
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         for _ in range(3):
             await locator.ask(http, ["/a"])
-    assert asked[0] == asked[1] != asked[2]
+    assert retry[0] == retry[1] != retry[2]

@@ -34,7 +34,7 @@ async def test_three_owners_one_question_and_a_connection_each(system: Deploymen
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": 7, "/c": None})
         await live(seen, "/a", "/b", "/c")
-        assert [set(question["endpoints"]) for question in system.metadata.asked] == [{"/a", "/b", "/c"}]
+        assert [set(question["endpoints"]) for question in system.metadata.retry] == [{"/a", "/b", "/c"}]
         assert [server.held for server in system.servers] == [{"/a"}, {"/b"}, {"/c"}]
         assert system.b.subscribed_with("/b") == [7]
         assert "origin: http://127.0.0.1:8080" in system.metadata.headers[0].lower()
@@ -51,7 +51,7 @@ async def test_the_clone_that_the_first_answer_chose_is_kept(system: Deployment)
         await live(seen, "/a")
         await client.subscribe({"/b": None})
         await live(seen, "/b")
-    assert [question.get("clone") for question in system.metadata.asked] == [None, 2]
+    assert [question.get("clone") for question in system.metadata.retry] == [None, 2]
 
 
 async def test_250_endpoints_are_one_question_and_messages_of_100_names(system: Deployment) -> None:
@@ -61,9 +61,9 @@ async def test_250_endpoints_are_one_question_and_messages_of_100_names(system: 
     async with seeing(client) as seen:
         await client.subscribe(dict.fromkeys(names))
         await live(seen, *names)
-        assert [len(question["endpoints"]) for question in system.metadata.asked] == [250]
-        assert [len(asked) for _, asked in system.a.heard] == [100, 100, 20]
-        assert [len(asked) for _, asked in system.b.heard] == [30]
+        assert [len(question["endpoints"]) for question in system.metadata.retry] == [250]
+        assert [len(retry) for _, retry in system.a.on_message] == [100, 100, 20]
+        assert [len(retry) for _, retry in system.b.on_message] == [30]
 
 
 async def test_moved_is_followed_with_what_was_told_and_the_old_server_is_left_after_the_new_one_answered(
@@ -78,7 +78,7 @@ async def test_moved_is_followed_with_what_was_told_and_the_old_server_is_left_a
         await system.a.moved(["/a", "/stranger"], system.b.url)
         await eventually(lambda: not system.a.held and system.b.held == {"/a"})
         assert system.b.subscribed_with("/a") == [5]
-        assert len(system.metadata.asked) == 1
+        assert len(system.metadata.retry) == 1
         await system.b.update("/a", 5)
         await system.b.update("/a", 6)
         await eventually(lambda: seen.versions("/a") == [5, 6])
@@ -116,8 +116,8 @@ async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_whil
         await eventually(lambda: seen.versions("/a") == [5])
         await system.a.kick(4000, "retry=10")
         await eventually(lambda: not system.a.connections)
-        asked = len(system.b.subscribed_with("/a"))
-        await eventually(lambda: len(system.b.subscribed_with("/a")) > asked)
+        retry = len(system.b.subscribed_with("/a"))
+        await eventually(lambda: len(system.b.subscribed_with("/a")) > retry)
         assert seen.of("rejected") == []
         del system.b.refuse["/a"]
         await live(seen, "/a")
@@ -142,7 +142,7 @@ async def test_moved_without_an_owner_is_located(system: Deployment) -> None:
         system.own(a=system.c)
         await system.a.moved(["/a"])
         await eventually(lambda: system.c.held == {"/a"} and not system.a.held)
-        assert len(system.metadata.asked) == 2
+        assert len(system.metadata.retry) == 2
 
 
 async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(system: Deployment) -> None:
@@ -151,11 +151,11 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(sys
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/c": None})
         await live(seen, "/c")
-        await eventually(lambda: len(system.metadata.asked) >= 4)
-        asked = len(system.metadata.asked)
+        await eventually(lambda: len(system.metadata.retry) >= 4)
+        retry = len(system.metadata.retry)
         joins = len(system.a.subscribed_with("/a")) + len(system.b.subscribed_with("/a"))
         # Four attempts for the first question, and after a pause one for each further one.
-        assert asked + 2 <= joins <= asked + 3
+        assert retry + 2 <= joins <= retry + 3
         del system.a.refuse["/a"]
         await live(seen, "/a")
         assert seen.of("rejected") == []
@@ -163,7 +163,7 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(sys
 
 
 async def test_an_owner_that_dies_is_left_for_who_is_located_and_the_others_stay_live(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, doubt_after=60.0))  # it is asked before the next dial, not by doubt
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0))  # it is asked before the next dial, not by doubt
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
@@ -195,9 +195,9 @@ async def test_an_answer_with_an_older_epoch_than_known_moves_nobody_back(system
         await live(seen, "/a")
         system.metadata.epoch = 3
         system.own(a=system.b)
-        asked = len(system.metadata.asked)
+        retry = len(system.metadata.retry)
         await system.a.kick()
-        await eventually(lambda: len(system.metadata.asked) > asked and system.a.held == {"/a"})
+        await eventually(lambda: len(system.metadata.retry) > retry and system.a.held == {"/a"})
         system.own(new=system.c)
         await client.subscribe({"/new": None})
         await live(seen, "/a", "/new")
@@ -239,7 +239,7 @@ async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: 
 
 
 async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_anew(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, doubt_after=60.0, silent_after=0.1))
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silent_after=0.1))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -292,7 +292,7 @@ async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_m
 
 
 async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, doubt_after=60.0, silent_after=0.1))
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silent_after=0.1))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -317,7 +317,7 @@ async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment)
         await live(seen, "/a")
 
 
-LONGEST = replace(QUICK, base=60.0, cap=60.0, named_cap=60.0, doubt_after=60.0, soon=0.01)
+LONGEST = replace(QUICK, base=60.0, cap=60.0, named_cap=60.0, suspect_after_s=60.0, soon=0.01)
 """A back-off in which no test would live to see the next attempt."""
 
 
@@ -344,11 +344,11 @@ async def test_a_server_that_is_named_while_it_waits_is_dialled_soon_its_failure
         await system.a.kick(1011)
         await eventually(lambda: windows == [60.0])
         system.own(d=system.a, e=system.a)
-        asked = len(system.metadata.asked)
+        retry = len(system.metadata.retry)
         await client.subscribe({"/d": None, "/e": None})
         await live(seen, "/a", "/d", "/e")
         assert windows == [60.0, 0.01]
-        assert (system.a.dials, len(system.metadata.asked) - asked) == (2, 1)
+        assert (system.a.dials, len(system.metadata.retry) - retry) == (2, 1)
         await system.a.kick(1011)
         await eventually(lambda: len(windows) == 3)
         assert windows[2] == 60.0
@@ -373,7 +373,7 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
     async def back(dials: int) -> None:
         await eventually(lambda: system.a.dials == dials and "/a" in system.a.held)
 
-    client = client_of(system, replace(LONG_OUT, doubt_after=60.0))
+    client = client_of(system, replace(LONG_OUT, suspect_after_s=60.0))
     async with seeing(client):
         await client.subscribe({"/a": None})
         await asyncio.sleep(LONG_OUT.cap)
@@ -388,7 +388,9 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
 async def test_delays_are_shorter_while_the_server_is_named(
     system: Deployment, windows: list[float], *, up: bool, longest: float
 ) -> None:
-    client = client_of(system, replace(LONG_OUT, base=0.01, cap=0.08, named_cap=0.04, doubt_after=60.0, patience=5.0))
+    client = client_of(
+        system, replace(LONG_OUT, base=0.01, cap=0.08, named_cap=0.04, suspect_after_s=60.0, answer_timeout_s=5.0)
+    )
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -406,7 +408,7 @@ async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(s
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.status(live=False)
-        await eventually(lambda: len(system.metadata.asked) >= 3)  # the same owner, twice
+        await eventually(lambda: len(system.metadata.retry) >= 3)  # the same owner, twice
         assert system.a.held == {"/a"}
         assert seen.live("/a") is False
         system.own(a=system.b)

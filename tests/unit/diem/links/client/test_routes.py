@@ -38,7 +38,7 @@ def located(
 def arrive(routes: Routes, url: str, name: str = "/a") -> None:
     routes.want(name, 0)
     located(routes, 0, {name: url})
-    routes.settled(url, [name], 0)
+    routes.registered(url, [name], 0)
 
 
 def test_what_is_wanted_is_located_at_once_and_joined_at_its_owner(routes: Routes) -> None:
@@ -46,8 +46,8 @@ def test_what_is_wanted_is_located_at_once_and_joined_at_its_owner(routes: Route
     routes.want("/b", 0)
     assert located(routes, 0, {"/a": A, "/b": B}) == ["+/a a", "+/b b"]
     assert routes.next_due == math.inf
-    assert routes.settled(A, ["/a", "/b"], 0) == []
-    assert (routes.is_settled("/a"), routes.is_settled("/b")) == (True, False)
+    assert routes.registered(A, ["/a", "/b"], 0) == []
+    assert (routes.is_registered("/a"), routes.is_registered("/b")) == (True, False)
 
 
 def test_a_question_has_at_most_a_thousand_names(routes: Routes) -> None:
@@ -61,7 +61,7 @@ def test_moved_joins_the_owner_first_and_leaves_when_it_has_answered(routes: Rou
     assert said(routes.moved(A, ["/a", "/stranger"], B, 1)) == ["+/a b"]
     assert routes.moved(A, ["/a"], C, 1) == []
     assert routes.uses(A)
-    assert said(routes.settled(B, ["/a"], 1)) == ["-/a a"]
+    assert said(routes.registered(B, ["/a"], 1)) == ["-/a a"]
     assert not routes.uses(A)
 
 
@@ -72,7 +72,7 @@ def test_moved_without_another_owner_is_located_and_may_be_asked_for_where_it_wa
     arrive(routes, A)
     assert routes.moved(A, ["/a"], owner, 1) == []
     assert located(routes, 1, {"/a": A}) == ["+/a a"]
-    assert routes.settled(A, ["/a"], 1) == []
+    assert routes.registered(A, ["/a"], 1) == []
 
 
 def test_not_owner_leads_on_three_times_then_to_delays_that_double(routes: Routes) -> None:
@@ -94,7 +94,7 @@ def test_servers_that_take_it_and_give_it_away_again_do_not_send_it_round_for_ev
     joins, here, there = 0, A, B
     for turn in range(50):
         joins += len([step for step in routes.moved(here, ["/a"], there, turn / 50) if step.kind == "join"])
-        routes.settled(there, ["/a"], turn / 50)
+        routes.registered(there, ["/a"], turn / 50)
         here, there = there, here
     assert joins == 3
 
@@ -103,7 +103,7 @@ def test_hops_are_forgotten_once_it_has_stayed(routes: Routes) -> None:
     arrive(routes, A)
     for now, here, there in ((1, A, B), (1.1, B, C), (1.2, C, A), (2.2, A, B)):
         assert f"+/a {there[-1]}" in said(routes.moved(here, ["/a"], there, now))
-        routes.settled(there, ["/a"], now)
+        routes.registered(there, ["/a"], now)
 
 
 def test_refusals_after_it_has_stayed_somewhere_do_not_send_it_round_for_ever(routes: Routes) -> None:
@@ -120,7 +120,7 @@ def test_refused_where_it_is_going_it_goes_back_to_where_it_still_is(routes: Rou
     arrive(routes, A)
     routes.moved(A, ["/a"], B, 1)
     assert said(routes.not_owner(B, "/a", A, 1)) == ["-/a b", "+/a a"]
-    assert routes.settled(A, ["/a"], 1) == []
+    assert routes.registered(A, ["/a"], 1) == []
 
 
 def test_refused_where_it_still_was_only_that_is_left(routes: Routes) -> None:
@@ -136,18 +136,18 @@ def test_what_was_on_a_lost_connection_is_not_settled_and_what_was_leaving_has_l
     routes.moved(A, ["/a"], B, 1)
     assert said(routes.lost(A)) == ["-/a a"]
     assert routes.lost(B) == []
-    assert (routes.is_settled("/b"), routes.url("/b")) == (False, B)
+    assert (routes.is_registered("/b"), routes.url("/b")) == (False, B)
 
 
 def test_a_doubt_moves_only_what_has_another_owner(routes: Routes) -> None:
     arrive(routes, A)
     for owner in (A, None):
-        routes.doubt(A, 1)
+        routes.suspect(A, 1)
         assert located(routes, 1, {"/a": owner}) == []
-        assert routes.is_settled("/a")
-    routes.doubt(A, 2)
+        assert routes.is_registered("/a")
+    routes.suspect(A, 2)
     assert located(routes, 2, {"/a": B}) == ["+/a b"]
-    assert said(routes.settled(B, ["/a"], 2)) == ["-/a a"]
+    assert said(routes.registered(B, ["/a"], 2)) == ["-/a a"]
 
 
 def test_what_nobody_owns_is_located_again_with_delays_that_double(routes: Routes) -> None:
@@ -160,11 +160,11 @@ def test_what_nobody_owns_is_located_again_with_delays_that_double(routes: Route
 
 def test_an_answer_that_was_overtaken_says_nothing(routes: Routes) -> None:
     arrive(routes, A)
-    routes.doubt(A, 1)
+    routes.suspect(A, 1)
     names = routes.to_locate(1)
     routes.moved(A, ["/a"], B, 1)
     assert routes.located(names, Located({"/a": A}), {}, 1) == []
-    routes.doubt(B, 1)
+    routes.suspect(B, 1)
     names = routes.to_locate(1)
     routes.release("/a")
     assert routes.located(names, Located({"/a": A}), {}, 1) == []
@@ -172,9 +172,9 @@ def test_an_answer_that_was_overtaken_says_nothing(routes: Routes) -> None:
 
 def test_a_question_without_an_answer_leaves_all_where_it_is_and_due(routes: Routes) -> None:
     arrive(routes, A)
-    routes.doubt(A, 1)
+    routes.suspect(A, 1)
     routes.unanswered(routes.to_locate(1), 2)
-    assert (routes.url("/a"), routes.is_settled("/a"), routes.next_due) == (A, True, 2)
+    assert (routes.url("/a"), routes.is_registered("/a"), routes.next_due) == (A, True, 2)
 
 
 def test_releasing_leaves_where_it_is_and_where_it_was(routes: Routes) -> None:
@@ -209,7 +209,7 @@ def test_a_hot_one_stays_where_it_is_live_and_leaves_a_server_that_is_not(
     routes: Routes, live: Mapping[str, bool], servers: Sequence[str], goes: Sequence[str]
 ) -> None:
     arrive(routes, A, "/hot")
-    routes.doubt(A, 1)
+    routes.suspect(A, 1)
     assert located(routes, 1, {"/hot": "hot"}, servers=servers, live=live) == goes
 
 
@@ -217,12 +217,12 @@ def test_an_older_answer_places_what_has_no_place_and_moves_nothing(routes: Rout
     arrive(routes, A, "/a")
     arrive(routes, A, "/lost")
     routes.lost(A)
-    routes.settled(A, ["/a"], 0)
-    routes.doubt(A, 1)
+    routes.registered(A, ["/a"], 0)
+    routes.suspect(A, 1)
     routes.want("/new", 1)
     answer = Located({"/a": B, "/lost": B, "/new": B}, servers=[A, B], older=True)
     assert said(routes.located(routes.to_locate(1), answer, {A: True}, 1)) == ["+/new b"]
-    routes.doubt(A, 2)
+    routes.suspect(A, 2)
     assert located(routes, 2, {"/a": B, "/lost": B}) == ["+/a b", "+/lost b", "-/lost a"]
 
 
@@ -230,22 +230,22 @@ def test_where_there_is_no_room_it_is_asked_again_with_back_off_and_stays_where_
     arrive(routes, A)
     assert said(routes.moved(A, ["/a"], B, 50)) == ["+/a b"]
     assert said(routes.over_limit(B, "/a", 51)) == ["-/a b"]
-    assert (routes.url("/a"), routes.is_settled("/a"), routes.uses(A), routes.next_due) == (None, False, True, 51.5)
+    assert (routes.url("/a"), routes.is_registered("/a"), routes.uses(A), routes.next_due) == (None, False, True, 51.5)
     assert located(routes, 51.5, {"/a": B}) == ["+/a b"]
     assert said(routes.over_limit(B, "/a", 52)) == ["-/a b"]
     assert (routes.uses(A), routes.next_due) == (True, 53.0)
     assert said(routes.lost(A)) == ["-/a a"]
     assert located(routes, 53, {"/a": B}) == ["+/a b"]
-    assert said(routes.settled(B, ["/a"], 54)) == []
-    assert routes.is_settled("/a")
+    assert said(routes.registered(B, ["/a"], 54)) == []
+    assert routes.is_registered("/a")
 
 
 def test_where_there_is_no_room_what_gave_nothing_away_is_settled_as_before(routes: Routes) -> None:
     arrive(routes, A)
-    routes.doubt(A, 50)
+    routes.suspect(A, 50)
     assert located(routes, 50, {"/a": B}) == ["+/a b"]
     assert said(routes.over_limit(B, "/a", 51)) == ["-/a b"]
-    assert (routes.url("/a"), routes.is_settled("/a"), routes.next_due) == (A, True, 51.5)
+    assert (routes.url("/a"), routes.is_registered("/a"), routes.next_due) == (A, True, 51.5)
     assert located(routes, 51.5, {"/a": B}) == ["+/a b"]
     assert said(routes.moved(A, ["/a"], B, 52)) == []
     assert said(routes.over_limit(B, "/a", 53)) == ["-/a b"]

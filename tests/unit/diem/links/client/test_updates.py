@@ -75,7 +75,7 @@ async def test_an_answer_in_parts_and_repeated_is_one_answer_and_a_repeated_upda
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(server.heard) == 1)
+        await eventually(lambda: len(server.on_message) == 1)
         for _ in range(2):
             await server.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
             await server.update("/a", 5)
@@ -85,7 +85,7 @@ async def test_an_answer_in_parts_and_repeated_is_one_answer_and_a_repeated_upda
         await eventually(lambda: client.known("/a") == 6)
         await eventually(lambda: 6 in seen.versions("/a"))
         assert seen.versions("/a") in ([5, 6], [6])  # conflated, if this test was slow to take them
-        assert (len(seen.of("rejected")), len(server.heard)) == (1, 1)
+        assert (len(seen.of("rejected")), len(server.on_message)) == (1, 1)
 
 
 async def test_an_answer_to_a_request_before_the_latest_says_nothing(server: FakeServer) -> None:
@@ -93,11 +93,11 @@ async def test_an_answer_to_a_request_before_the_latest_says_nothing(server: Fak
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.heard) == 1)
+        await eventually(lambda: len(server.on_message) == 1)
         await client.unsubscribe(["/a"])
-        await eventually(lambda: len(server.heard) == 2)
+        await eventually(lambda: len(server.on_message) == 2)
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.heard) == 3)
+        await eventually(lambda: len(server.on_message) == 3)
         await server.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
         await server.update("/a", 6)
         await eventually(lambda: seen.versions("/a") == [6])
@@ -174,7 +174,7 @@ async def test_a_request_that_is_refused_as_a_whole_is_rejected(server: FakeServ
         )
         await client.subscribe({"/c": None})
         await eventually(lambda: server.held == {"/c"})
-        assert len(server.heard) == 2
+        assert len(server.on_message) == 2
 
 
 async def test_an_unsubscribe_that_failed_leads_to_a_new_connection(server: FakeServer) -> None:

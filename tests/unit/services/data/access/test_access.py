@@ -15,7 +15,7 @@ from diem.process.clock import ManualClock
 from services.data.access import accounts
 from services.data.access import keys as keys_module
 from services.data.access.access import Access
-from services.data.access.accounts import MAX_BATCH, UsageLedger
+from services.data.access.accounts import MAX_BATCH, UsageTracker
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
@@ -59,7 +59,7 @@ class World:
     async def end(self, *, killed: bool = False) -> None:
         if killed:
             # What was on its way is committed, and nothing is given back.
-            work = self.access.ledger._work
+            work = self.access.usage_tracker._work
             await asyncio.wait([work] if work is not None else [asyncio.create_task(asyncio.sleep(0))])
         else:
             await self.access.close()
@@ -182,14 +182,14 @@ async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(world: World
 
 async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     key = await world.key()
-    add, begun, go = world.access.ledger.add, asyncio.Event(), asyncio.Event()
+    add, begun, go = world.access.usage_tracker.add, asyncio.Event(), asyncio.Event()
 
     async def slow(*units: Any) -> int:
         begun.set()
         await go.wait()
         return await add(*units)
 
-    monkeypatch.setattr(world.access.ledger, "add", slow)
+    monkeypatch.setattr(world.access.usage_tracker, "add", slow)
     waiting = asyncio.create_task(world.ask(key, 3))
     await asyncio.wait_for(begun.wait(), PATIENCE_S)
     await world.access.revoke(key[5:13])
@@ -344,13 +344,13 @@ async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> 
 
 async def test_reservations_of_many_keys_share_commits(world: World) -> None:
     keys = [await world.key() for _ in range(20)]
-    before = world.access.ledger.commits
+    before = world.access.usage_tracker.commits
     assert sum([(await found)[QuotaReason.ADMITTED] for found in [world.ask(key, 1) for key in keys]]) == 20
-    spent = world.access.ledger.commits
+    spent = world.access.usage_tracker.commits
     world.clock.advance(86_400)
     found = await asyncio.gather(*(world.ask(key, 1) for key in keys))
     assert sum(each[QuotaReason.ADMITTED] for each in found) == 20
-    assert (spent - before, world.access.ledger.commits - spent) == (20, 1)
+    assert (spent - before, world.access.usage_tracker.commits - spent) == (20, 1)
 
 
 async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_keys() -> None:
@@ -360,8 +360,8 @@ async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_key
         sizes.append(len(wanted))
         return [each.units for each in wanted]
 
-    ledger, many = UsageLedger(commit), 2 * MAX_BATCH + 1
-    assert await asyncio.gather(*(ledger.add(f"k{n}", 1, n) for n in range(many))) == list(range(many))
+    usage_tracker, many = UsageTracker(commit), 2 * MAX_BATCH + 1
+    assert await asyncio.gather(*(usage_tracker.add(f"k{n}", 1, n) for n in range(many))) == list(range(many))
     assert sizes == [MAX_BATCH, MAX_BATCH, 1]
 
 

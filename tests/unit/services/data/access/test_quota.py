@@ -25,7 +25,7 @@ def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], l
     quota.grant(0, 1000, 1000)
     for step in steps:
         now += step / limit
-        if quota.acquire(now, 0) is QuotaOutcome.TAKEN:
+        if quota.acquire(now, 0) is QuotaOutcome.ADMITTED:
             taken.append(now)
     for first in taken:
         assert sum(first <= at < first + 60 for at in taken) <= limit
@@ -37,7 +37,7 @@ def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, n
     quota.grant(0, 1000, 1000)
     for _ in range(2):
         outcomes = [quota.acquire(now, 0) for _ in range(limit + 5)]
-        assert outcomes == [QuotaOutcome.TAKEN] * limit + [QuotaOutcome.OVER_MINUTE] * 5
+        assert outcomes == [QuotaOutcome.ADMITTED] * limit + [QuotaOutcome.OVER_MINUTE] * 5
         (minute,) = quota.limits(now, NOON)
         assert minute.remaining == 0
         assert 59 < minute.reset_s <= 61
@@ -48,7 +48,12 @@ def test_the_second_that_began_60_seconds_ago_still_counts() -> None:
     quota = Quota(AccessPlan("a", per_minute=1))
     quota.grant(0, 10, 10)
     outcomes = [quota.acquire(now, 0) for now in (100.9, 160.0, 160.8, 161.0)]
-    assert outcomes == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_MINUTE, QuotaOutcome.OVER_MINUTE, QuotaOutcome.TAKEN]
+    assert outcomes == [
+        QuotaOutcome.ADMITTED,
+        QuotaOutcome.OVER_MINUTE,
+        QuotaOutcome.OVER_MINUTE,
+        QuotaOutcome.ADMITTED,
+    ]
 
 
 def test_a_window_holds_at_most_61_cells() -> None:
@@ -87,7 +92,7 @@ class Days(RuleBasedStateMachine):
         waiting = 0
         for _ in range(count):
             outcome = self.quota.acquire(0.0, self.day)
-            self.served[self.day] += outcome is QuotaOutcome.TAKEN
+            self.served[self.day] += outcome is QuotaOutcome.ADMITTED
             waiting += outcome is QuotaOutcome.RESERVE
             if outcome is QuotaOutcome.OVER_DAY:
                 assert self.store[self.day] >= self.per_day
@@ -140,7 +145,7 @@ class Days(RuleBasedStateMachine):
         if self.flight is not None:
             self.settle(committed=False, answered=False)
         while (outcome := self.quota.acquire(0.0, self.day)) is not QuotaOutcome.OVER_DAY:
-            self.served[self.day] += outcome is QuotaOutcome.TAKEN
+            self.served[self.day] += outcome is QuotaOutcome.ADMITTED
             if outcome is QuotaOutcome.RESERVE:
                 reserved(self.quota, self.day, self.store, self.quota.block())
         assert self.per_day - self.lost[self.day] <= self.served[self.day] <= self.per_day
@@ -157,7 +162,7 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
             if (outcome := quota.acquire(0.0, 5)) is QuotaOutcome.RESERVE:
                 reserved(quota, 5, store, quota.block())
                 outcome = quota.acquire(0.0, 5)
-            served += outcome is QuotaOutcome.TAKEN
+            served += outcome is QuotaOutcome.ADMITTED
         if outcome is QuotaOutcome.OVER_DAY:
             break
         assert quota.used(5) == served
@@ -170,9 +175,9 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
 def test_what_is_left_of_a_day_is_of_no_use_on_the_next_one() -> None:
     quota = Quota(AccessPlan("a", per_day=100))
     quota.grant(5, 100, 100)
-    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.acquire(0.0, 5) is QuotaOutcome.ADMITTED
     quota.grant(6, 1, 100)
-    assert [quota.acquire(0.0, 6) for _ in range(2)] == [QuotaOutcome.TAKEN, QuotaOutcome.OVER_DAY]
+    assert [quota.acquire(0.0, 6) for _ in range(2)] == [QuotaOutcome.ADMITTED, QuotaOutcome.OVER_DAY]
 
 
 def test_a_lower_plan_counts_from_what_was_used() -> None:
@@ -185,7 +190,7 @@ def test_a_lower_plan_counts_from_what_was_used() -> None:
 def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
     quota = Quota(AccessPlan("a", per_minute=1, per_day=10))
     quota.grant(5, 10, 10)
-    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.acquire(0.0, 5) is QuotaOutcome.ADMITTED
     assert quota.acquire(1.0, 5) is QuotaOutcome.OVER_MINUTE
     assert quota.used(5) == 1
 
@@ -201,7 +206,7 @@ def test_days_without_a_limit_are_counted_all_the_same() -> None:
     quota = Quota(AccessPlan("a"))
     assert quota.acquire(0.0, 5) is QuotaOutcome.RESERVE
     quota.grant(5, quota.block(), 1000 + quota.block())
-    assert quota.acquire(0.0, 5) is QuotaOutcome.TAKEN
+    assert quota.acquire(0.0, 5) is QuotaOutcome.ADMITTED
     assert quota.used(5) == 1001
     assert quota.limits(0.0, NOON) == []
 
@@ -210,7 +215,7 @@ def test_headers_say_what_is_left_and_when_there_is_more() -> None:
     quota, day = Quota(AccessPlan("a", per_minute=60, per_day=1000)), day_of(NOON)
     quota.grant(day, 20, 20)
     for now in (100.0, 100.5, 130.9):
-        assert quota.acquire(now, day) is QuotaOutcome.TAKEN
+        assert quota.acquire(now, day) is QuotaOutcome.ADMITTED
     assert quota.limits(130.9, NOON) == [Limit("minute", 60, 60, 57, 31), Limit("day", 1000, 86_400, 997, 43_200)]
     assert fields(quota.limits(130.9, NOON)) == {
         "RateLimit-Policy": '"minute";q=60;w=60, "day";q=1000;w=86400',

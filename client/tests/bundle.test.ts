@@ -5,7 +5,7 @@ import type { Rolldown } from "vite";
 import { build } from "vite";
 import { expect, test, vi } from "vitest";
 
-vi.setConfig({ testTimeout: 60_000 }); // it builds
+vi.setConfig({ testTimeout: 300_000 }); // it builds
 
 const PARTITIONED = ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"];
 const LIMIT = 10 * 1024;

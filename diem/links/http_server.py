@@ -299,8 +299,9 @@ def make_server(
         trusted_proxies: addresses and networks whose X-Forwarded-For is believed.
         privileged: whether a request is one of those for which connections are reserved.
     """
-    # Its start and end are those of the process, which says so itself.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # Its start and end are logged by the process, and its warnings are about what strangers send: with a line for each
+    # they could fill a disk.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = _within_open_files(limits)
     limiter = ConnectionLimiter[TimedProtocol](limits)
     turns = (turns_of_loop(), turns_of_loop())

@@ -49,6 +49,19 @@ async def test_a_request_for_a_web_socket_is_answered_like_any_other() -> None:
     assert refused.value.response.status_code == 200
 
 
+async def test_nothing_that_a_stranger_sends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(HELLO) as port:
+        for request in (
+            HEAD + b"Upgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
+            b"\x16\x03\x01 no HTTP\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert b" 200 " in await reader.read() or b"\x16" in request
+            writer.close()
+    assert not caplog.records
+
+
 class Wire:
     """One connection, of which a test says every byte."""
 
@@ -73,7 +86,7 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def unix_socket(port: int, **options: Any) -> AsyncIterator[Wire]:
+async def connection(port: int, **options: Any) -> AsyncIterator[Wire]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
     try:
         yield Wire(reader, writer)
@@ -96,7 +109,7 @@ async def dribble(wire: Wire) -> None:
 
 async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
-    async with serving(HELLO) as port, unix_socket(port) as wire:
+    async with serving(HELLO) as port, connection(port) as wire:
         for _ in range(2):
             assert await wire.ask() == b"HTTP/1.1 200 OK"
         wire.writer.write(HEAD + b"X: ")
@@ -107,7 +120,7 @@ async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.Monk
 
 async def test_a_body_that_dribbles_in_after_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
-    async with serving(HELLO) as port, unix_socket(port) as wire:
+    async with serving(HELLO) as port, connection(port) as wire:
         assert await wire.ask(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n") == b"HTTP/1.1 200 OK"
         dribbling = asyncio.create_task(dribble(wire))
         assert await wire.closed()
@@ -123,7 +136,7 @@ async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: py
         await go.wait()
         await HELLO(scope, receive, send)
 
-    async with serving(slow) as port, unix_socket(port) as wire:
+    async with serving(slow) as port, connection(port) as wire:
         wire.writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
         answer = asyncio.create_task(wire.ask(b"b"))
         with pytest.raises(TimeoutError):
@@ -154,9 +167,9 @@ async def test_connections_that_send_nothing_give_way_to_newer_ones(
     monkeypatch.setattr(connection_limits, "GRACE_S", 0.0)
     async with (
         running(HELLO, limits=ConnectionLimits(10, pending=2)) as (_, port),
-        unix_socket(port) as first,
-        unix_socket(port),
-        unix_socket(port) as third,
+        connection(port) as first,
+        connection(port),
+        connection(port) as third,
     ):
         assert await first.closed()
         assert await third.ask() == b"HTTP/1.1 200 OK"
@@ -172,10 +185,10 @@ async def test_an_idle_reader_gives_way_and_a_busy_one_is_left_alone() -> None:
 
     async with (
         running(app, limits=ConnectionLimits(2)) as (server, port),
-        unix_socket(port) as busy,
-        unix_socket(port) as idle,
-        unix_socket(port) as new,
-        unix_socket(port) as newer,
+        connection(port) as busy,
+        connection(port) as idle,
+        connection(port) as new,
+        connection(port) as newer,
     ):
         waiting = asyncio.create_task(busy.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n"))
         await until(lambda: len(server.limiter.readers) == 1)
@@ -208,12 +221,12 @@ async def test_an_address_has_a_bound_of_its_own_and_others_are_served() -> None
         await HELLO(scope, receive, send)
 
     async with running(app, limits=limits) as (server, port), contextlib.AsyncExitStack() as stack:
-        held = [await stack.enter_async_context(unix_socket(port)) for _ in range(2)]
+        held = [await stack.enter_async_context(connection(port)) for _ in range(2)]
         slow = [asyncio.create_task(wire.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n")) for wire in held]
         await until(lambda: len(server.limiter.readers) == 2)
-        async with unix_socket(port) as refused:
+        async with connection(port) as refused:
             assert await refused.ask() == b"HTTP/1.1 429 Too Many Requests"
-        async with unix_socket(port, local_addr=("127.0.0.2", 0)) as other:
+        async with connection(port, local_addr=("127.0.0.2", 0)) as other:
             assert await other.ask() == b"HTTP/1.1 200 OK"
         go.set()
         assert await asyncio.gather(*slow) == [b"HTTP/1.1 200 OK"] * 2
@@ -233,18 +246,18 @@ async def test_privileged_requests_have_connections_of_their_own() -> None:
     put = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
     async with (
         running(app, limits=ConnectionLimits(1, 1), privileged=is_put) as (server, port),
-        unix_socket(port) as reader,
-        unix_socket(port) as writer,
+        connection(port) as reader,
+        connection(port) as writer,
     ):
         waiting = asyncio.create_task(reader.ask(b"GET /slow HTTP/1.1\r\nHost: x\r\n"))
         await until(lambda: len(server.limiter.readers) == 1)
         for _ in range(2):
             assert await writer.ask(put) == b"HTTP/1.1 200 OK"
-        async with unix_socket(port) as another:
+        async with connection(port) as another:
             assert await another.ask(put) == b"HTTP/1.1 200 OK"
         assert await writer.closed()
         # A connection that was privileged is a reader's when it is used for one, as by a proxy.
-        async with unix_socket(port) as shared:
+        async with connection(port) as shared:
             assert await shared.ask(put) == b"HTTP/1.1 200 OK"
             assert await shared.ask() == b"HTTP/1.1 503 Service Unavailable"
         go.set()

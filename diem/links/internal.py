@@ -137,7 +137,7 @@ class InternalListener:
         status: the process's status, as JSON values.
         ends: path -> what serves links there.
         pages: path -> what makes the answer to a GET, besides ``/metrics`` and ``/status``.
-        handover: an application for the paths that are neither; it looks after the key by itself.
+        fallback: an application for the paths that are neither; it looks after the key by itself.
         sockets: directory of Unix sockets: the same is served at ``<sockets>/<port>.sock``, to the same key. Without
             success there is a warning, and TCP alone.
 

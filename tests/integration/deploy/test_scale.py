@@ -108,6 +108,7 @@ async def test_setting_for_one_process_reaches_that_one_alone(tmp_path: Path) ->
     setting = "websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:9/feed"
     code, out, err = await diem(
         *("up", "--free-ports", "--mode", "x-broadcast", "--set", "websocket-2:DIEM_NONSENSE=1", "--quiet"),
+        *("--time-factor", "20"),  # else a slow machine's processes are named that are not ready yet
         cwd=tmp_path,
     )
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -84,10 +84,10 @@ def accepted(link: ClientConnection) -> bytes:
 
 
 async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    unix_socket: list[str] = []
+    attempts: list[str] = []
 
     async def dial(url: str, *_: object, **__: object) -> None:
-        unix_socket.append(url)
+        attempts.append(url)
         if url == HUNG:
             await asyncio.Event().wait()
 
@@ -97,9 +97,9 @@ async def test_a_server_that_hangs_holds_up_no_dial_to_another(monkeypatch: pyte
         UpstreamLink(HUNG, dialer, Nobody()).start()
     UpstreamLink(WELL, dialer, Nobody()).start()
     async with asyncio.timeout(PATIENCE_S):
-        while WELL not in unix_socket:
+        while WELL not in attempts:
             await asyncio.sleep(0.01)
-    assert unix_socket.count(HUNG) == MAX_DIALLING
+    assert attempts.count(HUNG) == MAX_DIALLING
     dialer.stop()
     await asyncio.sleep(0)
 

@@ -100,12 +100,12 @@ class HubMachine(RuleBasedStateMachine):
         if followed:
             self.follow()
 
-    @rule(unix_socket=st.booleans(), lost=st.booleans())
-    def wipe(self, unix_socket: bool, lost: bool) -> None:
+    @rule(redialled=st.booleans(), lost=st.booleans())
+    def wipe(self, redialled: bool, lost: bool) -> None:
         self.stores += 1
         self.store = Store(self.stores, self.store.clock)
         self.cursor = None
-        if unix_socket:
+        if redialled:
             self.dial()
         if lost:
             self.cursor = None

@@ -9,7 +9,7 @@ HOSTS = frozenset({"edge.example"})
 
 
 @pytest.mark.parametrize(
-    ("url", "dialled"),
+    ("url", "trusted"),
     [
         ("wss://edge.example/ws", "wss://edge.example/ws"),
         ("ws://127.0.0.1:8102/ws", "ws://home.example:8102/ws"),  # the server's own view of itself
@@ -26,8 +26,8 @@ HOSTS = frozenset({"edge.example"})
         (7, None),
     ],
 )
-def test_only_owners_on_known_hosts_are_dialled(url: object, unix_socket: str | None) -> None:
-    assert believe(url, "http://home.example:8400/v1", HOSTS) == unix_socket
+def test_only_owners_on_known_hosts_are_dialled(url: object, trusted: str | None) -> None:
+    assert believe(url, "http://home.example:8400/v1", HOSTS) == trusted
 
 
 def test_behind_tls_a_server_on_loopback_is_dialled_with_tls() -> None:

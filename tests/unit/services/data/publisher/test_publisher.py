@@ -21,7 +21,7 @@ async def test_topics_that_are_made_again_have_room_for_the_map_that_is_followed
     map_ = PartitionMap(Head(12, 4), {b"/a": Entry(15)})
 
     @asynccontextmanager
-    async def connected(_options: KafkaOptions) -> AsyncIterator[None]:
+    async def connected_client(_options: KafkaOptions) -> AsyncIterator[None]:
         yield
 
     async def describe(_client: None, *_names: str) -> Cluster:
@@ -40,7 +40,7 @@ async def test_topics_that_are_made_again_have_room_for_the_map_that_is_followed
         assert given[-1] == map_
         return map_
 
-    for each in (connected, describe, ensure, begin_map):
+    for each in (connected_client, describe, ensure, begin_map):
         monkeypatch.setattr(publisher, each.__name__, each)
     before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), resend_all=False, new_store=False)
     found = await publisher.find_topics(replace(OPTIONS, partitions=12), (), before)

@@ -142,7 +142,7 @@ class Records:
 
 
 def _name(key: bytes | None) -> str | None:
-    if key is None or len(key) > endpoints.MAX_BYTES or not key.isascii():
+    if key is None or len(key) > endpoints.MAX_NAME_BYTES or not key.isascii():
         return None
     text = key.decode("ascii")
     return text if endpoints.is_valid(text) else None

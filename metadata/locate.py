@@ -14,7 +14,7 @@ from diem.protocol.codes import ErrorCode
 from metadata.directory import Directory
 
 MAX_NAMES: Final = 1000
-MAX_REQUEST_BYTES: Final = MAX_NAMES * (endpoints.MAX_BYTES + 4) + 256
+MAX_REQUEST_BYTES: Final = MAX_NAMES * (endpoints.MAX_NAME_BYTES + 4) + 256
 """So many of the longest names, with quotes, a comma and a blank."""
 MAX_REJECTED: Final = 100
 """Names of an answer that are no endpoints; of more, the answer has only the number."""

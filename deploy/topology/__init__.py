@@ -1,4 +1,8 @@
-"""Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7)."""
+"""Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7).
+
+Reading order: ``model``, ``options`` (what was asked for), ``slots`` (which processes), ``ports``, ``compose`` (their
+settings).
+"""
 
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology

@@ -1,6 +1,7 @@
 """WebSocket connections over websockets' sans-IO protocols, the feeds and clients that use them, and REST listeners.
 
-Reading order: ``connection`` (both sides), ``listener`` and ``dialer``, ``keepalive``; for clients ``edge`` and
-``edge_connection``; between processes ``internal``, ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST
-``http_server``, ``connection_limits`` and ``rest`` (middleware); ``service`` wires a process; ``client`` is for Python.
+Reading order: ``connection`` (both sides), ``listener`` and ``dialer``, ``keepalive``; for clients ``edge`` (admission,
+metrics, drain) and ``edge_connection`` (requests, limits, slow clients, close codes), with ``epochs`` and ``local``;
+between processes ``internal``, ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST ``http_server``,
+``connection_limits`` and ``rest`` (middleware); ``service`` wires a process; ``client`` is for Python.
 """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diem.errors import DiemError
 
-MAX_BYTES = 256
+MAX_NAME_BYTES = 256
 """A longer name is refused (docs/reliability.md S11)."""
 
 _NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
@@ -31,8 +31,8 @@ def check(name: str) -> str:
         BadName: it is too long, has a character outside the rule, an empty segment, or a ``.`` or ``..`` segment
             (which an HTTP client would resolve away on its own).
     """
-    if len(name) > MAX_BYTES:
-        raise BadName(name, f"longer than {MAX_BYTES} bytes")
+    if len(name) > MAX_NAME_BYTES:
+        raise BadName(name, f"longer than {MAX_NAME_BYTES} bytes")
     if _NAME.fullmatch(name) is None:
         raise BadName(name, "it must be '/' and segments of letters, digits and -._~!$'()*+,;=:@")
     if "/." in name and not {".", ".."}.isdisjoint(name.split("/")):

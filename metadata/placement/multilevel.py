@@ -10,7 +10,8 @@ from scipy import sparse  # type: ignore[import-untyped]
 from metadata.placement.backend import Backend, NumpyBackend
 from metadata.placement.bisect import bisect
 from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
-from metadata.placement.refine import View, objective, overload, perturb, refine
+from metadata.placement.objective import View, overload, planned_fan_out
+from metadata.placement.refine import perturb, refine
 
 FINENESS: Final = (60, 10)
 """Clusters of each level have at most this part of a leaf's load, from fine to coarse."""
@@ -63,7 +64,7 @@ def search_placement(backend: Backend, load: Floats, cold: Parts, search: Search
 def _search_large(backend: Backend, load: Floats, cold: Parts, search: Search) -> Iterator[Parts]:
     clustered, part = multilevel(backend, load, cold, search), shp2(backend, load, cold, search)
     yield clustered
-    if _rank(backend, load, clustered, search) >= (0.0, SHP_THRESHOLD * objective(backend, part, search.views)):
+    if _rank(backend, load, clustered, search) >= (0.0, SHP_THRESHOLD * planned_fan_out(backend, part, search.views)):
         yield perturb(backend, load, part, search.views)
 
 
@@ -75,7 +76,7 @@ def _search_small(backend: Backend, load: Floats, cold: Parts, search: Search) -
 
 
 def _rank(backend: Backend, load: Floats, part: Parts, search: Search) -> tuple[float, float]:
-    return overload(load, part, search.views), objective(backend, part, search.views)
+    return overload(load, part, search.views), planned_fan_out(backend, part, search.views)
 
 
 def shp2(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:

@@ -1,5 +1,11 @@
-"""Objective: load of servers, fan-out of clients, and the total that a plan minimises."""
+"""Objectives of a placement: load of servers, fan-out of clients, and what movement costs.
 
+The search minimises :func:`planned_fan_out` within load limits (:func:`overload`); finished placements are compared by
+:func:`total_cost`. A new term belongs in both, and in the gains of the search: ``_best_moves`` of ``refine``, and
+``affinity`` and ``gains`` of ``fanout``.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +16,9 @@ from metadata.placement.backend import Backend
 from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.instance import Instance
 
+NEGLIGIBLE: Final = 1e-9
+"""Gains and loads below it are none."""
+ROUNDING: Final = 1e-9
 BASE_MIGRATION_COST: Final = 1.0
 """c0: cost of moving an endpoint without subscribers, in subscriptions."""
 
@@ -99,3 +108,44 @@ def connections(instance: Instance, found: FanOut) -> float:
 def migration_cost(instance: Instance) -> Floats:
     """Return m_e: the cost of moving each endpoint, in subscriptions."""
     return instance.subscribers + BASE_MIGRATION_COST
+
+
+@dataclass(frozen=True)
+class View:
+    """One planned number of servers: the server of each leaf, and the load limit."""
+
+    server: Parts
+    """Server of each leaf."""
+    servers: int
+    most: float
+    """Load of a server that no move may exceed."""
+    worth: float = 1.0
+    """Weight of this view's fan-out in the sum over all views."""
+
+
+def servers_of(part: Parts, view: View) -> Parts:
+    """Return the server of each vertex in a view; negative parts stay as they are."""
+    return np.where(part < 0, part, view.server[part]).astype(np.int32)
+
+
+def server_loads(load: Floats, part: Parts, view: View) -> Floats:
+    """Return the load of each server of a view."""
+    placed = part >= 0
+    return sum_by_cell(view.server[part[placed]], load[placed], view.servers)
+
+
+def planned_fan_out(backend: Backend, part: Parts, views: Sequence[View]) -> float:
+    """Return the fan-out summed over all views, weighted by their worth: what the search minimises."""
+    total = 0.0
+    for view in views:
+        weight = backend.fan_out(servers_of(part, view), view.servers)
+        total += view.worth * float((weight * np.arange(view.servers + 1)).sum())
+    return total
+
+
+def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
+    """Return the largest excess of a server over its view's limit, as a share of the limit: 0 when all hold."""
+    return max(
+        0.0,
+        *(float(server_loads(load, part, view).max()) / max(view.most, NEGLIGIBLE) - 1 - ROUNDING for view in views),
+    )

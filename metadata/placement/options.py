@@ -10,8 +10,7 @@ from metadata.placement.backend import Backend
 from metadata.placement.baselines import lpt
 from metadata.placement.blocks import Floats, Mask
 from metadata.placement.instance import Instance
-from metadata.placement.objective import added_load, loads, part_loads, server_of_leaf
-from metadata.placement.refine import View
+from metadata.placement.objective import View, added_load, loads, part_loads, server_of_leaf
 
 LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves, which stands for unplanned numbers of servers."""

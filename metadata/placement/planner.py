@@ -13,9 +13,9 @@ from metadata.placement.baselines import Infeasible, lpt
 from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
-from metadata.placement.objective import balance, migration_cost, part_loads, server_of_endpoint
+from metadata.placement.objective import balance, migration_cost, overload, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
-from metadata.placement.refine import Movement, overload, perturb
+from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
 from metadata.placement.report import choose, evaluate
 

@@ -7,31 +7,16 @@ from typing import Final
 import numpy as np
 
 from metadata.placement.backend import Backend
-from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
+from metadata.placement.blocks import Floats, Ints, Parts
+from metadata.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out, server_loads, servers_of
 
 TRIED_SHARE: Final = 0.1
 """Share of the vertices tried in a round, the most promising first: gains change as others move."""
 CONVERGED_SHARE: Final = 1e-3
 """Share of the vertices below which the search has converged."""
-NEGLIGIBLE: Final = 1e-9
-"""Gains and loads below it are none."""
-ROUNDING: Final = 1e-9
 PERTURBATIONS: Final = (1.1, 1.05, 1.02)
 """Load limits of the local searches after the first one, as multiples of the real ones."""
 _FORBIDDEN: Final = -1e18
-
-
-@dataclass(frozen=True)
-class View:
-    """One planned number of servers: the server of each leaf, and the load limit."""
-
-    server: Parts
-    """Server of each leaf."""
-    servers: int
-    most: float
-    """Load of a server that no move may exceed."""
-    worth: float = 1.0
-    """Weight of this view's fan-out in the sum over all views."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +41,6 @@ class _CandidateMoves:
     vertices: Ints
     leaf: Ints
     gain: Floats
-
-
-def objective(backend: Backend, part: Parts, views: Sequence[View]) -> float:
-    """Return the fan-out summed over all views, weighted by their worth: what the search minimises."""
-    total = 0.0
-    for view in views:
-        weight = backend.fan_out(_server(part, view), view.servers)
-        total += view.worth * float((weight * np.arange(view.servers + 1)).sum())
-    return total
-
-
-def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
-    """Return the largest excess of a server over its view's limit, as a share of the limit: 0 when all hold."""
-    return max(
-        0.0,
-        *(float(_server_loads(load, part, view).max()) / max(view.most, NEGLIGIBLE) - 1 - ROUNDING for view in views),
-    )
 
 
 def refine(
@@ -111,26 +79,17 @@ def perturb(
     back at the least loss.
     """
     best = part = refine(backend, load, part, views, movement=movement)
-    least = (overload(load, best, views), objective(backend, best, views))
+    least = (overload(load, best, views), planned_fan_out(backend, best, views))
     for factor in PERTURBATIONS:
         part = refine(
             backend, load, part, [replace(view, most=view.most * factor) for view in views], movement=movement
         )
         for sharpness in (1, 2):
             part = refine(backend, load, part, views, sharpness=sharpness, movement=movement)
-        found = (overload(load, part, views), objective(backend, part, views))
+        found = (overload(load, part, views), planned_fan_out(backend, part, views))
         if found < least:
             best, least = part, found
     return best
-
-
-def _server(part: Parts, view: View) -> Parts:
-    return np.where(part < 0, part, view.server[part]).astype(np.int32)
-
-
-def _server_loads(load: Floats, part: Parts, view: View) -> Floats:
-    placed = part >= 0
-    return sum_by_cell(view.server[part[placed]], load[placed], view.servers)
 
 
 def _best_moves(
@@ -142,8 +101,8 @@ def _best_moves(
     gain = np.zeros((placed.size, views[0].server.size))
     over = np.zeros(placed.size, np.bool_)
     for view in views:
-        own, filled = view.server[at], _server_loads(load, part, view)
-        spread = backend.affinity(_server(part, view), view.servers, sharpness)[placed]
+        own, filled = view.server[at], server_loads(load, part, view)
+        spread = backend.affinity(servers_of(part, view), view.servers, sharpness)[placed]
         here = (np.arange(placed.size), own)
         stays = spread[here] * 2.0**sharpness
         of_server = (stays[:, None] - spread) * view.worth
@@ -170,7 +129,7 @@ def _apply_moves(
     moves: _CandidateMoves, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None
 ) -> int:
     """Apply ``moves`` to ``part`` one by one as loads and budget allow; return how many."""
-    maps = [(_server_loads(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
+    maps = [(server_loads(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
     spent, moved = movement.spent(part) if movement else 0.0, 0
     rows = zip(moves.vertices.tolist(), moves.leaf.tolist(), moves.gain.tolist(), strict=True)
     for vertex, to, gain in rows:

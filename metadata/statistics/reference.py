@@ -278,7 +278,13 @@ def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
         for received, delivered in event.updates.values():
             own.update(received=received, delivered=delivered, discarded=0 if delivered else received)
     return tuple(
-        WasteRow(edge, n["received"], n["delivered"], n["discarded"], n["discarded"] / n["received"] if n["received"] else 0.0)
+        WasteRow(
+            edge,
+            n["received"],
+            n["delivered"],
+            n["discarded"],
+            n["discarded"] / n["received"] if n["received"] else 0.0,
+        )
         for edge, n in sorted(by_edge.items())
     )
 

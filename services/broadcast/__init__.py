@@ -1,1 +1,4 @@
-"""The Broadcast node: reads the Data Service's feed once and serves it to every WebSocket server."""
+"""The Broadcast node: reads the Data Service's feed once and serves it to every WebSocket server.
+
+Reading order: ``node`` (one feed in, many out), ``settings``, ``main`` (wiring).
+"""

@@ -1,1 +1,4 @@
-"""The WebSocket server: holds who looks at what, and notifies exactly those browsers."""
+"""The WebSocket server: holds who looks at what, and notifies exactly those browsers.
+
+Reading order: ``server`` (the feed in, clients out), ``settings``, ``main`` (wiring).
+"""

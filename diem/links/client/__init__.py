@@ -1,4 +1,8 @@
-"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with what is known."""
+"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with what is known.
+
+Reading order: ``base``, ``line`` (one connection), ``updates`` (one server); for many ``partitioned``, with ``routes``,
+``owners`` and ``locate``.
+"""
 
 from diem.links.client.base import BaseClient, Event, Kind, Timing
 from diem.links.client.partitioned import PartitionedClient

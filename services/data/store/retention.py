@@ -32,7 +32,10 @@ class StoredVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance."""
+    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance.
+
+    A Data Service's own values are in ``services/data/settings.py``; the defaults here are those of a store in a test.
+    """
 
     versions: int = 24
     days: float = 7.0

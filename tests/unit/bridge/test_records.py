@@ -78,7 +78,7 @@ def test_of_several_batches_only_the_last_moves_the_position() -> None:
 
 def test_a_batch_of_the_longest_records_is_less_than_a_reader_takes() -> None:
     # A value holds its key, so these are the longest that pass.
-    many = [valid(n, f"/{n}".ljust(endpoints.MAX_BYTES, "x"), V, gone=True) for n in range(module.MAX_RECORDS)]
+    many = [valid(n, f"/{n}".ljust(endpoints.MAX_NAME_BYTES, "x"), V, gone=True) for n in range(module.MAX_RECORDS)]
     frames, heart, _ = taking(*many)
     assert heart.counts.forwarded == module.MAX_RECORDS
     assert max(map(len, frames.batches)) < feed.MAX_BATCH_BYTES

@@ -55,7 +55,7 @@ def test_a_bad_name_is_rejected_and_the_rest_is_answered() -> None:
 
 
 def test_as_many_names_as_are_allowed_fit_into_a_question() -> None:
-    most = [f"/{number:0{endpoints.MAX_BYTES - 1}d}" for number in range(MAX_NAMES)]
+    most = [f"/{number:0{endpoints.MAX_NAME_BYTES - 1}d}" for number in range(MAX_NAMES)]
     body = orjson.dumps({"endpoints": most, "clone": 12})
     assert len(body) <= MAX_REQUEST_BYTES
     assert locate.parse(body).names == most

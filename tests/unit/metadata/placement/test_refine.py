@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from metadata.placement.refine import Movement, View, refine
+from metadata.placement.objective import View
+from metadata.placement.refine import Movement, refine
 from tests.unit.metadata.placement.made import backend, random_instance
 
 

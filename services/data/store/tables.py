@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import DataError
 
-# Alembic takes a fifth of a second of CPU time to import: only a process with migrations to run pays for it.
+# Importing Alembic and running it takes a tenth of a second of CPU time: only a process with migrations to run pays.
 if TYPE_CHECKING:
     from alembic.config import Config
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from diem.kafka.config import KafkaOptions
-from tests.load.injection.repartition import MOVE
+from tests.load.injection.repartition import FELL_INTO_THE_PHASE, MOVE
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 
@@ -61,9 +61,15 @@ async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
 async def test_endpoints_move_and_come_back_through_a_fault_without_a_missed_update(
     scenario: Scenario, kafka_options: KafkaOptions
 ) -> None:
-    outcome = await run(replace(scenario, kafka=replace(kafka_options, partitions=None)))
-    assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
-    # How long it took is for `make faults`.
-    found = [goal for goal in outcome.goals if goal.name.startswith(scenario.faults) and goal.unit != "s"]
-    assert len(found) >= len(scenario.faults)
-    assert [goal for goal in found if not goal.reached] == []
+    for attempt in range(3):
+        kafka = replace(kafka_options, partitions=None, topic_prefix=f"{kafka_options.topic_prefix}{attempt}.")
+        outcome = await run(replace(scenario, kafka=kafka))
+        assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
+        # How long it took is for `make faults`.
+        found = [goal for goal in outcome.goals if goal.name.startswith(scenario.faults) and goal.unit != "s"]
+        assert len(found) >= len(scenario.faults)
+        missed = [goal for goal in found if not goal.reached]
+        # A phase of three seconds can be over before a slow machine has killed anything: that shows nothing.
+        if not any(goal.name.endswith(FELL_INTO_THE_PHASE) for goal in missed):
+            break
+    assert missed == []

@@ -26,6 +26,7 @@ TARGETS: Final = {
     "proxy": ("proxy-1",) * 3,
 }
 """What is killed in each of the phases."""
+FELL_INTO_THE_PHASE: Final = "it fell into the phase"
 UNNOTICED: Final = {"metadata", "data"}
 """Who carries no update to clients: nobody may notice."""
 MOVE: Final = "move-endpoints"
@@ -67,7 +68,7 @@ def killed_in(phase: Phase, what: str) -> Inject:
                 start = monotonic()
                 killed = await scene.system.kill(target)
                 during = (await attempt.plans.map()).head.phase
-            scene.goals.append(Goal(f"{kind}, it fell into the phase", "", 1, float(during is phase), at_least=True))
+            scene.goals.append(Goal(f"{kind}, {FELL_INTO_THE_PHASE}", "", 1, float(during is phase), at_least=True))
             back = await scene.system.back(target, killed)
             await attempt.applied(began, ENDS_KILLED_SECONDS)
         return Fault(kind, target, start, back, excuses=what not in UNNOTICED)

@@ -15,7 +15,7 @@ export default defineConfig({
         entryFileNames: (chunk) => (chunk.name === "diem" ? "diem.js" : "assets/[name]-[hash].js"),
         // The page takes the SDK by a hashed name, so that a cached diem.js never meets a newer page.
         // What only mode z-client needs is loaded when the configuration says so.
-        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|partitioned|route|owners|together|locat)/ }] },
+        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|partitioned|pool|routes|locator)/ }] },
       },
     },
   },

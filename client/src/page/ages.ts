@@ -1,15 +1,15 @@
-/** When the parts of a view were accepted at their sources: the newest, and what has stayed behind it. Pure. */
+/** When the parts of a view were accepted at their sources: the newest, and those that lag behind it. Pure. */
 
-/** What is no older than this beside the newest part is not behind, however short its intervals: they do not come in one message. */
+/** A part that is this much older than the newest does not lag, however short its intervals: parts do not come in one message. */
 const TOGETHER_MS = 60_000;
 
 interface Part {
   readonly name: string;
   /** Unix milliseconds. */
   readonly at: number;
-  /** The length of its intervals, milliseconds: each of them brings a new version, and nothing has to before. */
+  /** Length of its intervals, milliseconds: a new version is due with each of them, and not before. */
   readonly every: number;
-  /** Whether the view shows it: what was withdrawn is news, but nothing that can be out of date. */
+  /** Whether the view shows it: a deletion counts as a change, but cannot be out of date. */
   readonly shown: boolean;
 }
 
@@ -17,7 +17,7 @@ export interface Behind {
   /** The oldest one, and when it was accepted. */
   readonly name: string;
   readonly at: number;
-  /** How many others are behind. */
+  /** How many others lag. */
   readonly others: number;
 }
 
@@ -41,7 +41,7 @@ export class Ages {
     return this.#parts.size === 0 ? null : Math.max(...[...this.#parts.values()].map(({ at }) => at));
   }
 
-  /** Null when all that is shown is as new as its intervals let expect. */
+  /** Null when all parts that are shown are as new as their intervals allow. */
   get behind(): Behind | null {
     const newest = this.newest ?? 0;
     const late = [...this.#parts.values()].filter(({ at, every, shown }) => shown && newest - at > Math.max(every, TOGETHER_MS));

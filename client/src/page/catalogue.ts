@@ -1,4 +1,4 @@
-/** The list of endpoints that the page has views for: the one of the last visit at once, and a new one as soon as it can be read. */
+/** The list of endpoints that the page has views for: that of the last visit at once, and a new one as soon as it can be read. */
 
 import type { CatalogueEntry } from "../sdk/index.ts";
 import { isEndpoint } from "../sdk/index.ts";
@@ -6,14 +6,14 @@ import { recall, remember } from "./memory.ts";
 import type { Listed } from "./zones.ts";
 import { hasView } from "./zones.ts";
 
-/** Names that are kept at most. */
+/** Names that are stored at most. */
 const KEPT = 2_000;
 const LONGEST_MS = 10_000;
 
 export interface CatalogueOptions {
   read(): Promise<readonly CatalogueEntry[]>;
   show(entries: readonly Listed[]): void;
-  /** Under which name the list is kept: deployments do not share one. */
+  /** Key of the stored list: deployments do not share one. */
   readonly name: string;
 }
 
@@ -27,12 +27,12 @@ export class Catalogue {
     this.#options = options;
   }
 
-  /** When the list in sight was read, Unix milliseconds, if that was in an earlier visit and it cannot be read now; else null. */
+  /** When the list that is shown was read, Unix milliseconds, if that was in an earlier visit and it cannot be read now; else null. */
   get outdatedSince(): number | null {
     return this.#failed ? this.#keptAt : null;
   }
 
-  /** Shows what was kept, and reads. */
+  /** Shows the stored list, and reads a new one. */
   start(): void {
     const kept = restore(recall(this.#options.name));
     if (kept !== null) {
@@ -42,7 +42,7 @@ export class Catalogue {
     this.read(0);
   }
 
-  /** Reads until it succeeds once; the delay grows with failures. */
+  /** Reads until it succeeds; the delay grows with failures. */
   read(delayMs: number, nextMs = 1_000): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {

@@ -1,4 +1,4 @@
-/** The price curve of a day: a step line, with a dot at the price that counts now. */
+/** The price curve of a day: a step line, with a dot at the current price. */
 
 import uPlot from "uplot";
 import { Plot } from "./plot.ts";
@@ -11,7 +11,7 @@ export class PriceChart {
   readonly #plot: Plot;
   #steps: readonly Step[] = [];
 
-  /** `onCursor` hears of the step under the cursor, null when there is none; `describe` puts it, or the day, into words. */
+  /** `onCursor` is called with the step under the cursor, null without one; `describe` puts it, or the day, into words. */
   constructor(root: HTMLElement, onCursor: (step: Step | null) => void, describe: (step: Step | null) => string) {
     this.#plot = new Plot(root, {
       pointed: (span) => onCursor(span as Step | null),

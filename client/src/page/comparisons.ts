@@ -1,20 +1,20 @@
-/** What the tables of zones compare: a value with what was expected of it, and how the difference is written. */
+/** The comparisons of the zone tables: a value with its expected value, and the format of the difference. */
 
 import { percent, power, price, signedPrice } from "./format.ts";
 
-/** What a table compares. */
+/** The comparison of a table. */
 export interface Comparison {
   readonly testid: string;
-  /** What the table has, beside its title and as its caption; the unit is added. */
+  /** The contents of the table, beside its title and as its caption; the unit is added. */
   readonly about: string;
   readonly caption: string;
-  /** What the values are compared with. */
+  /** Name of the expected values. */
   readonly beside: string;
   readonly format: (value: number) => string;
-  /** How far a value is from what was expected of it; null where that cannot be said. */
+  /** Difference of a value from the expected one; null where it is undefined. */
   readonly off: (value: number, expected: number) => number | null;
   readonly formatOff: (off: number) => string;
-  /** From where on the difference is worth a colour. */
+  /** From this difference on it is coloured. */
   readonly notable: number;
 }
 

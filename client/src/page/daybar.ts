@@ -5,7 +5,7 @@ import { neighbours } from "./days.ts";
 import { find, setText } from "./dom.ts";
 import type { MarketTime } from "./time.ts";
 
-/** What is in sight now. */
+/** What is shown now. */
 export interface DaysInSight {
   readonly day: string;
   /** The days that have data, in order. */
@@ -20,7 +20,7 @@ export class DayBar {
   readonly #inSight: () => DaysInSight;
   readonly #pick: (day: string | null) => void;
 
-  /** `pick` hears of the day that somebody goes to; null is today, whichever that is. `keys`: where the keys are pressed. */
+  /** `pick` is called with the day that the user selects; null is today. `keys`: the element whose key presses count. */
   constructor(root: HTMLElement, keys: HTMLElement, inSight: () => DaysInSight, pick: (day: string | null) => void) {
     this.#root = root;
     this.#inSight = inSight;
@@ -49,7 +49,7 @@ export class DayBar {
     find(this.#root, ".day-today").ariaPressed = String(day === time.dayOf(Date.now()));
   }
 
-  /** Says it to those who hear the page. */
+  /** Announces it to assistive technology. */
   say(text: string): void {
     setText(find(this.#root, ".day-said"), text);
   }

@@ -1,14 +1,14 @@
-/** The days of a series, and which of them is in sight. Pure. */
+/** The days of a series, and which of them is shown. Pure. */
 
 import type { Step } from "./series.ts";
 import { stepAt } from "./series.ts";
 import type { MarketTime } from "./time.ts";
 import { shiftDay } from "./time.ts";
 
-/** What a day begins with in the data must be at least this much of it; the rest of an hour beyond midnight is no day. */
+/** Data of a day must cover at least this much of it: the rest of an hour after midnight is not a day. */
 const MIN_MS = 2 * 3_600_000;
 
-/** Days that have values, in order. A series that ends shortly after a midnight does not open another day by that. */
+/** Days that have values, in order. A series that ends shortly after midnight does not add another day. */
 export function daysOf(steps: readonly Step[], time: MarketTime): string[] {
   const covered = new Map<string, number>();
   for (const { start, end, value } of steps) {
@@ -21,7 +21,7 @@ export function daysOf(steps: readonly Step[], time: MarketTime): string[] {
   return long.length > 0 ? long : days;
 }
 
-/** The day to show when nobody picked one: that of the value that counts now; today without data. */
+/** The day to show by default: that of the current value; today without data. */
 export function defaultDay(steps: readonly Step[], now: number, time: MarketTime): string {
   const today = time.dayOf(now);
   const days = daysOf(steps, time);

@@ -33,7 +33,7 @@ export function moments(actual: readonly Step[], forecast: readonly Step[]): Mom
     });
 }
 
-/** The mean of how far off the forecast was, without sign; null where there is nothing to compare. */
+/** The mean absolute deviation of the forecast; null where there is nothing to compare. */
 export function meanError(all: readonly Moment[]): number | null {
   const errors = all.flatMap(({ off }) => (off === null ? [] : [Math.abs(off)]));
   return errors.length > 0 ? errors.reduce((sum, error) => sum + error, 0) / errors.length : null;
@@ -68,7 +68,7 @@ export function loadRange(all: readonly Moment[]): [number, number] {
   return [low - span * 0.5, high + span * 0.08];
 }
 
-/** Half the width of the deviation's axis: what is largest, at least three per cent, rounded up to a whole one. */
+/** Half the width of the deviation's axis: the largest deviation, at least three per cent, rounded up to a whole one. */
 export function deviationBound(all: readonly Moment[]): number {
   const largest = Math.max(...all.map(({ off }) => Math.abs(off ?? 0)), 0);
   return Math.max(Math.ceil(largest * 100 - 1e-9), 3) / 100;

@@ -7,7 +7,7 @@ export function find<E extends Element = HTMLElement>(root: ParentNode, selector
   return found;
 }
 
-/** Returns whether the text was another one. */
+/** Returns whether the text has changed. */
 export function setText(element: Element, text: string): boolean {
   if (element.textContent === text) return false;
   element.textContent = text;
@@ -28,17 +28,17 @@ export function make<K extends keyof HTMLElementTagNameMap>(tag: K, className = 
 const FLASHES = new WeakMap<Element, Animation>();
 let still: MediaQueryList | undefined;
 
-/** A short glow behind a value that changed; nothing for people who asked for less motion. */
+/** A short glow behind a value that changed; none with reduced motion. */
 export function flash(element: Element): void {
   FLASHES.get(element)?.cancel();
   still ??= matchMedia("(prefers-reduced-motion: reduce)");
   if (still.matches) return;
-  // To wherever the background is by then; no style is computed here, which would cost a layout for each value.
+  // To the background at that time; computing the style here would cost a layout for each value.
   FLASHES.set(element, element.animate([{ backgroundColor: "var(--glow)" }], { duration: 1_400, easing: "cubic-bezier(.2,.6,.3,1)" }));
 }
 
 /**
- * Shows a number with its thousands apart by style alone: the text stays a plain number, for copying and for search.
+ * Shows a number with its thousands separated by style only: the text stays a plain number, for copying and searching.
  * Returns whether it changed.
  */
 export function setNumber(element: HTMLElement, text: string): boolean {

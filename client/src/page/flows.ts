@@ -10,10 +10,10 @@ import type { Desk } from "./view.ts";
 import { View } from "./view.ts";
 import { zoneName } from "./zones.ts";
 
-/** Flows that are all weaker have two decimals: a whole gigawatt is a lot. */
+/** Below this strongest flow all have two decimals: a whole gigawatt is a lot. */
 const SMALL = 10;
 
-/** One direction of a border, as it was told last. */
+/** One direction of a border, by its last dataset. */
 interface Flow {
   readonly from: string;
   readonly to: string;
@@ -30,7 +30,7 @@ export class FlowsView extends View {
   /** By row and column; the last column is the net position. */
   #cells: (HTMLTableCellElement | null)[][] = [];
   #focused: readonly [number, number] = [0, 0];
-  /** What the cells are in. */
+  /** Unit of the cells. */
   #unit = "";
 
   constructor(desk: Desk, root: HTMLElement) {
@@ -64,7 +64,7 @@ export class FlowsView extends View {
     this.changed();
   }
 
-  /** Marks row and column of the zone that the page is about. */
+  /** Marks row and column of the selected zone. */
   mark(zone: string | null): void {
     for (const head of this.#table.querySelectorAll<HTMLElement>("th[data-zone]")) setData(head, "picked", String(head.dataset.zone === zone));
   }
@@ -105,13 +105,13 @@ export class FlowsView extends View {
     return this.#cells[row]?.[column] ?? null;
   }
 
-  /** Where Tab first leads. */
+  /** The first cell that Tab focuses. */
   #nearest(): readonly [number, number] {
     const column = this.#cells[0]?.findIndex((cell) => cell !== null) ?? 0;
     return [0, Math.max(column, 0)];
   }
 
-  /** What was known ahead of time begins to count. */
+  /** Values that were known in advance become current. */
   protected override passed(): void {
     this.draw();
   }
@@ -128,7 +128,7 @@ export class FlowsView extends View {
     this.#write(isOther);
   }
 
-  /** `again`: what the cells say of themselves is to be said anew, for it is in another unit. */
+  /** `again`: the cells' labels are to be written again, because the unit has changed. */
   #write(again: boolean): void {
     const { strongest } = this.#network;
     const digits = strongest > 0 && strongest < SMALL ? 2 : 0;

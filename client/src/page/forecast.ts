@@ -1,4 +1,4 @@
-/** The forecast view: the picked zone's load against what was expected, and by how much they differ. */
+/** The forecast view: the selected zone's load, its forecast, and how much they differ. */
 
 import uPlot from "uplot";
 import type { Moment } from "./deviation.ts";
@@ -104,7 +104,7 @@ export class ForecastView extends View {
     this.group.want(row.actual, (dataset) => {
       this.#gone = dataset.gone;
       if (!dataset.gone) {
-        this.#actual = steps(dataset); // a withdrawn load stays in sight, dimmed
+        this.#actual = steps(dataset); // a deleted load stays visible, dimmed
         this.#unit = dataset.unit;
       }
       this.accepted(dataset);
@@ -113,7 +113,7 @@ export class ForecastView extends View {
       this.group.want(row.forecast, (dataset) => {
         this.#forecast = dataset.gone ? [] : steps(dataset);
         this.#forecastUnit = dataset.gone ? null : dataset.unit;
-        this.changed(); // the age is that of the load: what was forecast of this hour may well be a day old
+        this.changed(); // the age is that of the load: the forecast of this hour may be a day old
       });
     }
     this.changed();
@@ -135,7 +135,7 @@ export class ForecastView extends View {
     this.#plot.tick();
   }
 
-  /** The last moment that was measured. */
+  /** The end of the measured values. */
   get #now(): Moment | null {
     return this.#moments.findLast(({ actual }) => actual !== null) ?? null;
   }
@@ -167,7 +167,7 @@ export class ForecastView extends View {
     this.#table.draw();
   }
 
-  /** The figures: of the moment under the cursor, else of now. */
+  /** The figures at the cursor, otherwise of now. */
   #showFigures(): void {
     const moment = this.#pointed ?? this.#now;
     setNumber(find(this.root, ".actual b"), text(moment?.actual ?? null, power));

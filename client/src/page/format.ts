@@ -39,24 +39,24 @@ export function percent(ratio: number): string {
   return `${sign}${text} %`;
 }
 
-/** A unit as people write it. */
+/** A unit in common notation. */
 export function unit(name: string): string {
   return name.replace("EUR", "€");
 }
 
-/** Which interval it is: "now, 14:00–15:00"; "latest, 1 Jan 14:00–15:00" when it is not of this hour; bare for a pointed one. */
+/** An interval: "now, 14:00–15:00"; "latest, 1 Jan 14:00–15:00" when it is not of this hour; only the times at the cursor. */
 export function interval(start: number, end: number, kind: "now" | "latest" | "pointed", time: MarketTime = marketTime(null)): string {
   const hours = `${time.clock(start)}–${time.clock(end)}`;
   if (kind === "pointed") return hours;
   return kind === "now" ? `now, ${hours}` : `latest, ${time.date(start)} ${hours}`;
 }
 
-/** An interval with its day, where several days are told apart: "Sat 21, 14:00–15:00". */
+/** An interval with its day, where there are several days: "Sat 21, 14:00–15:00". */
 export function dayInterval(start: number, end: number, time: MarketTime): string {
   return `${time.weekday(start)}, ${interval(start, end, "pointed", time)}`;
 }
 
-/** A flow with its sign, whole unless `digits` says how many decimals: "+412", "−96", "0". */
+/** A flow with its sign, with `digits` decimals (default 0): "+412", "−96", "0". */
 export function signed(value: number, digits = 0): string {
   const text = Math.abs(value).toFixed(digits);
   return `${Number(text) === 0 ? "" : value > 0 ? "+" : "−"}${text}`;

@@ -1,15 +1,15 @@
-/** Draws at most once a frame: however many changes arrive between two frames, each part of the page is written once. */
+/** Draws at most once a frame, however many changes arrive between two frames. */
 
 export class Frames {
   readonly #request: (run: () => void) => void;
   #due = new Set<() => void>();
 
-  /** `request` runs its argument before the next paint; in a hidden tab that is when it is looked at again. */
+  /** `request` runs its argument before the next paint; in a hidden tab that is when it becomes visible. */
   constructor(request: (run: () => void) => void = (run) => void requestAnimationFrame(run)) {
     this.#request = request;
   }
 
-  /** Runs `draw` in the next frame, once however often it is asked for: what waits is bounded by the parts of the page. */
+  /** Runs `draw` in the next frame, once however often it is requested, so pending work is bounded by the parts of the page. */
   draw(draw: () => void): void {
     if (this.#due.size === 0) this.#request(() => this.#run());
     this.#due.add(draw);
@@ -22,7 +22,7 @@ export class Frames {
       try {
         draw();
       } catch (error) {
-        reportError(error); // one view's fault costs the others nothing
+        reportError(error); // an error of one view does not affect the others
       }
     }
   }

@@ -1,4 +1,4 @@
-/** How old the data in sight is, and whether it can be trusted to be the latest: the honest line under each view. */
+/** The line under each view: how old its data is, and whether it may be out of date. */
 
 import type { Diem } from "../sdk/index.ts";
 import type { Behind } from "./ages.ts";
@@ -8,12 +8,12 @@ import { isOffline } from "./offline.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
 
-/** Why the data in sight may no longer be the latest; "" = it is. */
+/** Why the data shown may be out of date; "" = it is not. */
 export function doubt(diem: Diem, endpoints: readonly string[], offline = isOffline()): string {
   const { updates, data } = diem;
   const { state } = updates.connection.value;
   const live = endpoints.length > 0 && endpoints.every((endpoint) => updates.isLive(endpoint));
-  // With several servers the connection that is missing may be that of other endpoints.
+  // With several servers the missing connection may be that of other endpoints.
   if (state !== "open" && !live) return offline && state !== "closed" ? "Offline" : WORDS[state];
   if (endpoints.some((endpoint) => data.health.value.failing.has(endpoint))) return "Data Service unreachable";
   return endpoints.every((endpoint) => updates.isLive(endpoint)) ? "" : "Source not live";
@@ -22,8 +22,8 @@ export function doubt(diem: Diem, endpoints: readonly string[], offline = isOffl
 const WORDS = { closed: "Disconnected", connecting: "Connecting", reconnecting: "Reconnecting" };
 
 /**
- * "updated 3 s ago", and what has stayed behind that: "updated 3 s ago; Solar 3 h ago". While in doubt also the time of day,
- * because the age alone no longer says what one looks at.
+ * "updated 3 s ago", and the parts that lag: "updated 3 s ago; Solar 3 h ago". If it may be out of date also the time of day,
+ * because the age alone is then not enough.
  */
 export function ageText(
   acceptedAt: number | null,
@@ -41,8 +41,8 @@ export function ageText(
 }
 
 /**
- * Keeps the age line of `view` and its `data-stale`: the style dims what is stale. `acceptedAt` gives when the newest
- * data in sight was accepted at its source (Unix milliseconds), `problem` what is wrong with the data itself.
+ * Updates the age line of `view` and its `data-stale`, by which the style dims it. `acceptedAt` returns when the newest
+ * data shown was accepted at its source (Unix milliseconds), `problem` a problem of the data itself.
  */
 export class Freshness {
   readonly #diem: Diem;
@@ -57,7 +57,7 @@ export class Freshness {
     this.#age = find(view, ".age");
   }
 
-  /** `endpoints` null: the view does not depend on the connection. `behind`: what is older than the newest by far. */
+  /** `endpoints` null: the view does not depend on the connection. `behind`: the parts that lag. */
   show(endpoints: readonly string[] | null, acceptedAt: number | null, problem: string, time: MarketTime, behind: Behind | null): void {
     const note = (endpoints && doubt(this.#diem, endpoints)) || problem;
     const stale = note !== "";

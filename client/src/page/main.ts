@@ -1,4 +1,4 @@
-/** The demo page: puts the views on the page, and keeps the list of zones in step with the catalogue. */
+/** The demo page: creates the views, and updates the list of zones from the catalogue. */
 
 import "./style.css";
 import type { Diem } from "../sdk/index.ts";
@@ -28,7 +28,7 @@ import { flowPairs, generationOf, imbalanceRows, loadRows, priceEndpoint, priceZ
 
 declare global {
   interface Window {
-    /** For tests, and for the curious: `diem.stats` in the console. */
+    /** For tests and the console: `diem.stats`. */
     diem: Diem;
   }
 }
@@ -60,7 +60,7 @@ let catalogue: readonly Listed[] = [];
 let zones: string[] = [];
 let { zone: linked, day } = readHash(location.hash);
 let picked = asked.price === null ? (linked ?? asked.zone ?? recall(ZONE_KEY) ?? "GR") : null;
-/** Whether the zone is one that somebody chose: then it stays even if the catalogue does not have it yet. */
+/** Whether the user selected the zone: then it stays even if the catalogue does not have it yet. */
 let chosen = (linked ?? asked.zone) !== null;
 
 priceView.showDay(day);
@@ -76,13 +76,13 @@ addEventListener("hashchange", () => {
 const sight = new Sight();
 for (const view of views) sight.watch(view.root, (inSight) => view.show(inSight));
 
-/** Somebody picked a zone on the page. */
+/** The user selected a zone. */
 function pick(zone: string): void {
   choose(zone);
   keepPlace();
 }
 
-/** The same in a table, far from what changes: it is said. */
+/** The same in a table, far from the view that changes: it is announced. */
 function pickRow(zone: string): void {
   pick(zone);
   priceView.say(`${zoneName(zone)} is shown`);
@@ -95,7 +95,7 @@ function choose(zone: string): void {
   showZone();
 }
 
-/** Puts zone and day into the address, without a step in the history for each. */
+/** Writes zone and day to the address, without a history entry for each. */
 function keepPlace(): void {
   history.replaceState(history.state, "", `${location.pathname}${location.search}${writeHash({ zone: picked, day })}`);
 }
@@ -127,7 +127,7 @@ function showCatalogue(found: readonly Listed[]): void {
   showLinks();
 }
 
-/** Links only to views that are there. */
+/** Links only to existing views. */
 function showLinks(): void {
   for (const link of document.querySelectorAll<HTMLAnchorElement>(".views a")) {
     const hidden = document.getElementById(link.hash.slice(1))?.hidden ?? true;
@@ -135,7 +135,7 @@ function showLinks(): void {
   }
 }
 
-/** Where the REST interface is, as the configuration says; asked once. */
+/** Base URL of the REST API from the configuration, read once. */
 async function restUrl(): Promise<string> {
   if (rest !== null) return rest;
   const url = new URL("./config.json", document.baseURI);
@@ -152,7 +152,7 @@ list.start();
 let wasOpen: boolean | null = null;
 diem.updates.connection.observe(({ state }) => {
   const isOpen = state === "open";
-  if (isOpen && wasOpen === false) list.read(Math.random() * 2_000); // every tab that came back would ask at once
+  if (isOpen && wasOpen === false) list.read(Math.random() * 2_000); // otherwise all tabs that reconnect would read at once
   if (state !== "connecting") wasOpen = isOpen || (wasOpen === null ? null : false);
   tick();
 });

@@ -1,4 +1,4 @@
-/** What the page remembers from visit to visit; where the browser forbids that, or has no room, it forgets. */
+/** State that the page stores from visit to visit; without it where the browser forbids that, or has no room. */
 
 export function recall(name: string): string | null {
   try {

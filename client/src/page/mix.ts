@@ -1,4 +1,4 @@
-/** The generation view: what produces the picked zone's power, hour by hour, as layers and as a table. */
+/** The generation view: the selected zone's power by type of plant, hour by hour, as layers and as a table. */
 
 import uPlot from "uplot";
 import { find, make, setNumber, setText } from "./dom.ts";
@@ -104,7 +104,7 @@ export class MixView extends View {
     this.#plot.tick();
   }
 
-  /** The types as they lie in the chart, from the top down. */
+  /** The types in the order of the chart, from the top down. */
   get #layersDown(): string[] {
     return [...this.#drawn].reverse();
   }
@@ -157,7 +157,7 @@ export class MixView extends View {
     this.#table.draw();
   }
 
-  /** The table beside the chart: the hour under the cursor, else the latest. */
+  /** The table beside the chart: the hour at the cursor, otherwise the latest. */
   #showShares(glow: boolean): void {
     const slice = this.#pointed ?? this.#slices.at(-1) ?? null;
     const { total, renewable } = slice ? totals(slice) : { total: 0, renewable: null };

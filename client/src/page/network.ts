@@ -1,4 +1,4 @@
-/** The flows between zones as a matrix: what each zone sends to each other, less what comes back. Pure. */
+/** The net flows between zones as a matrix. Pure. */
 
 /** Flows by [from][to], as measured in one direction; all in one unit. */
 export class Network {
@@ -20,14 +20,14 @@ export class Network {
     this.#flows.set(key(from, to), value);
   }
 
-  /** What goes from the one to the other, negative the other way round; null where nothing is known. */
+  /** The net flow from one zone to another, negative for the other direction; null: unknown. */
   net(from: string, to: string): number | null {
     const there = this.#flows.get(key(from, to)) ?? null;
     const back = this.#flows.get(key(to, from)) ?? null;
     return there === null && back === null ? null : (there ?? 0) - (back ?? 0);
   }
 
-  /** What leaves the zone over all borders, less what comes in; null where nothing is known. */
+  /** The net export of a zone over all borders; null: unknown. */
   position(zone: string): number | null {
     const flows = this.zones.flatMap((other) => this.net(zone, other) ?? []);
     return flows.length > 0 ? flows.reduce((sum, flow) => sum + flow, 0) : null;
@@ -41,12 +41,12 @@ export class Network {
 
 const key = (from: string, to: string): string => `${from}\n${to}`;
 
-/** How strong a colour is, 0 to 5, for a value beside the strongest one; what is not zero is at least 1. */
+/** Colour level of a value relative to the strongest, 0 to 5; at least 1 unless it is zero. */
 export function heat(value: number, strongest: number): number {
   return value === 0 || strongest <= 0 ? 0 : Math.min(5, Math.max(1, Math.ceil((Math.abs(value) / strongest) * 5)));
 }
 
-/** The cell that a key leads to from `[row, column]`; `open` says which cells there are. Null: the key means nothing here. */
+/** The cell that a key moves to from `[row, column]`, among those that `open` allows. Null: not a navigation key. */
 export function moveTo(
   pressed: string,
   toEnd: boolean,

@@ -1,15 +1,15 @@
-/** What the page says when it was opened, or goes on, without the servers, or was sent away. */
+/** The notice of a page that has no servers, or was closed by them. */
 
 import type { ConnectionStatus } from "../sdk/index.ts";
 import { CLOSE_CODES } from "../sdk/index.ts";
 import type { MarketTime } from "./time.ts";
 
-/** Whether the browser knows that it has no network; that it believes to have one says little. */
+/** Whether the browser knows that it has no network; the opposite is not reliable. */
 export const isOffline = (): boolean => globalThis.navigator?.onLine === false;
 
 /**
- * What is in sight instead of the present; "" = nothing is. `since`: when the list of endpoints was read, if that was in an
- * earlier visit. It does not change while nothing else does, as it is read out.
+ * Text about what is shown instead of current data; "" = it is current. `since`: when the list of endpoints was read, if in an
+ * earlier visit. It only changes with its reasons, because it is read out.
  */
 export function offlineWords(
   { state, code, reason }: Pick<ConnectionStatus, "state" | "code" | "reason">,

@@ -1,4 +1,4 @@
-/** One row of a table of zones: what was measured beside what was expected, with its own subscriptions, changed in place. */
+/** One row of a table of zones: measured and expected value, with its own subscriptions, changed in place. */
 
 import type { Dataset } from "../sdk/index.ts";
 import type { Comparison } from "./comparisons.ts";
@@ -14,7 +14,7 @@ import type { Part } from "./units.ts";
 import type { Group } from "./watching.ts";
 import type { LoadRow } from "./zones.ts";
 
-/** What people call a row. */
+/** Name of a row. */
 export const nameOf = (row: LoadRow): string => row.zone ?? row.actual.slice(1);
 
 export class PairRow {
@@ -33,7 +33,7 @@ export class PairRow {
   #unit: string | null = null;
   #forecastUnit: string | null = null;
 
-  /** `accepted` hears of actual values, `changed` of the others. */
+  /** `accepted` is called for actual values, `changed` for the others. */
   constructor(
     group: Group,
     frames: Frames,
@@ -68,18 +68,18 @@ export class PairRow {
     });
   }
 
-  /** What the row is in; null while there is no data. */
+  /** Unit of the row; null while there is no data. */
   get unit(): string | null {
     return this.#unit ?? this.#forecastUnit;
   }
 
-  /** What was expected, if it cannot be compared: it is in another unit. */
+  /** The expected value, if it cannot be compared because it has another unit. */
   get odd(): Part | null {
     const fits = this.#unit === null || this.#forecastUnit === null || this.#unit === this.#forecastUnit;
     return fits ? null : { name: `${this.#comparison.beside} of ${nameOf(this.row)}`, unit: this.#forecastUnit ?? "" };
   }
 
-  /** Says the row's unit where the table says another one. */
+  /** Shows the row's unit where it differs from the table's. */
   say(common: string): void {
     const { unit } = this;
     setText(this.#own, unit === null || unit === common ? "" : ` in ${written(unit) || "no unit"}`);
@@ -94,7 +94,7 @@ export class PairRow {
   #takeActual(dataset: Dataset): void {
     this.#version = dataset.version;
     this.#gone = dataset.gone;
-    if (dataset.gone) return; // a withdrawn series stays in sight, struck through
+    if (dataset.gone) return; // a deleted series stays visible, struck through
     this.#actual = steps(dataset);
     this.#unit = dataset.unit;
   }

@@ -1,4 +1,4 @@
-/** A table of zones: rows come and go with the catalogue, and those that stay keep their subscriptions. */
+/** A table of zones: its rows follow the catalogue, and those that stay keep their subscriptions. */
 
 import type { Dataset } from "../sdk/index.ts";
 import type { Comparison } from "./comparisons.ts";
@@ -14,14 +14,14 @@ export class PairTable extends View {
   readonly #select: (zone: string) => void;
   readonly #rows = new Map<string, PairRow>();
 
-  /** `select` is called with the zone of a row that somebody picks. */
+  /** `select` is called with the zone of a row that the user selects. */
   constructor(desk: Desk, root: HTMLElement, comparison: Comparison, select: (zone: string) => void) {
     super(desk, root);
     this.#comparison = comparison;
     this.#select = select;
   }
 
-  /** Shows these rows, in this order; rows that stay keep their subscriptions. `priced`: zones that can be picked. */
+  /** Shows these rows, in this order; rows that stay keep their subscriptions. `priced`: zones that can be selected. */
   list(rows: readonly LoadRow[], priced: ReadonlySet<string>): void {
     const wanted = new Map(rows.map((row) => [row.actual, row]));
     for (const [endpoint, row] of this.#rows) {
@@ -44,7 +44,7 @@ export class PairTable extends View {
     this.changed();
   }
 
-  /** Marks the row of the zone that the page is about. */
+  /** Marks the row of the selected zone. */
   mark(zone: string | null): void {
     for (const { element, row } of this.#rows.values()) {
       const picked = row.zone !== null && row.zone === zone;
@@ -53,7 +53,7 @@ export class PairTable extends View {
     }
   }
 
-  /** The rows draw themselves, each only when it has changed; here is what they have in common. */
+  /** Draws what the rows have in common; each row draws itself when it has changed. */
   protected draw(): void {
     const rows = [...this.#rows.values()];
     const { unit } = agreed(rows.flatMap(({ row, unit }) => (unit === null ? [] : { name: nameOf(row), unit })));

@@ -1,4 +1,4 @@
-/** The list of zones to pick from. */
+/** The list of zones to select from. */
 
 import { zoneName } from "./zones.ts";
 
@@ -6,13 +6,13 @@ export class ZonePicker {
   readonly #select: HTMLSelectElement;
   #shown = "";
 
-  /** `picked` hears of the zone that somebody picks. */
+  /** `picked` is called with the zone that the user selects. */
   constructor(select: HTMLSelectElement, picked: (zone: string) => void) {
     this.#select = select;
     select.addEventListener("change", () => select.value && picked(select.value));
   }
 
-  /** `zone` null: the page shows something else, called `name`. The list is written only when it is another one: it may be open. */
+  /** `zone` null: the page shows something else, called `name`. The list is written only when it has changed, because it may be open. */
   show(zones: readonly string[], zone: string | null, name: string): void {
     const options = zone === null || zones.includes(zone) ? zones : [zone, ...zones];
     const shown = [zone === null ? name : "", ...options].join("\n");

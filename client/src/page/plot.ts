@@ -1,4 +1,4 @@
-/** A chart over time on uPlot, with a marker for now and a cursor that mouse, touch and arrow keys move; a slider to others. */
+/** A chart over time on uPlot, with a marker for now and a cursor that mouse, touch and arrow keys move; a slider for assistive technology. */
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -8,7 +8,7 @@ import { colours } from "./theme.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
 
-/** What a kind of chart adds to the common part. */
+/** The parts that a kind of chart adds. */
 export interface Look {
   readonly series: uPlot.Series[];
   readonly scales: uPlot.Scales;
@@ -18,7 +18,7 @@ export interface Look {
   readonly draw?: (plot: uPlot) => void;
 }
 
-/** What the cursor stops at: Unix milliseconds. */
+/** The positions of the cursor: Unix milliseconds. */
 export interface Span {
   readonly start: number;
   readonly end: number;
@@ -30,7 +30,7 @@ export interface Scene {
   readonly from: number;
   readonly to: number;
   readonly time: MarketTime;
-  /** Says what the series are; another key is another set of series. */
+  /** Identifies the set of series; another key is another set. */
   readonly key?: string;
 }
 
@@ -38,7 +38,7 @@ const EMPTY: Scene = { data: [[]], spans: [], from: 0, to: 1, time: marketTime(n
 
 export interface PlotOptions {
   look(colour: Colour, font: string): Look;
-  /** Hears of the span under the cursor, null when there is none. */
+  /** Called with the span at the cursor, null without one. */
   pointed(span: Span | null): void;
   /** What assistive technology reads for a span; null: for the whole chart. */
   describe(span: Span | null): string;
@@ -66,15 +66,15 @@ export class Plot {
     this.#scene = scene;
     if (same) this.#plot?.setData(scene.data);
     else this.#build();
-    if (document.activeElement !== this.#root) this.#say(); // who reads it hears of moves, not of every update
+    if (document.activeElement !== this.#root) this.#say(); // read out when it moves, not at every update
   }
 
-  /** Draws the marker where now is now. */
+  /** Draws the marker at the present time. */
   tick(): void {
     this.#plot?.redraw(false);
   }
 
-  /** Takes the colours of the theme in sight. */
+  /** Applies the colours of the theme. */
   repaint(): void {
     if (this.#plot !== null) this.#build();
   }
@@ -95,7 +95,7 @@ export class Plot {
 
   #configure(): uPlot.Options {
     this.#colour = colours(this.#root);
-    this.#family = getComputedStyle(this.#root).fontFamily; // once: it would compute the styles of the page at every draw
+    this.#family = getComputedStyle(this.#root).fontFamily; // once: it computes the styles of the page
     const font = `12px ${this.#family}`;
     const look = this.#options.look(this.#colour, font);
     const axis = { stroke: this.#colour("--ink-2"), font, ticks: { show: false }, gap: 8 };
@@ -132,7 +132,7 @@ export class Plot {
     this.#say();
   }
 
-  /** Tells assistive technology; only an element that has the focus is read out when it changes. */
+  /** Updates the text for assistive technology, which reads it out only while the element has the focus. */
   #say(): void {
     const under = this.#plot && this.#under(this.#plot);
     const { spans } = this.#scene;
@@ -148,7 +148,7 @@ export class Plot {
     drawNow(plot, now, this.#colour("--now"), this.#family);
   }
 
-  /** Left and right move the cursor by one step, Home and End to the ends, Escape takes it away. */
+  /** Left and right move the cursor by one step, Home and End to the ends, Escape removes it. */
   #key(event: KeyboardEvent): void {
     const plot = this.#plot;
     const { spans } = this.#scene;

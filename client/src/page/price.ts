@@ -1,4 +1,4 @@
-/** The price view: one zone's day-ahead curve by day, the price that counts now, and the day's low, average and high. */
+/** The price view: one zone's day-ahead curve by day, the current price, and the day's low, average and high. */
 
 import type { Dataset } from "../sdk/index.ts";
 import { PriceChart } from "./chart.ts";
@@ -27,13 +27,13 @@ export class PriceView extends View {
   #dataset: Dataset | null = null;
   #steps: Step[] = [];
   #days: string[] = [];
-  /** The day somebody picked; null follows now. */
+  /** The day that the user selected; null: the current one. */
   #picked: string | null = null;
   #shown: Step[] = [];
   #problem = "";
   #pointed: Step | null = null;
 
-  /** `onDay` hears of the day that somebody picks; null is today, whichever that is. */
+  /** `onDay` is called with the day that the user selects; null is today. */
   constructor(desk: Desk, root: HTMLElement, onDay: (day: string | null) => void) {
     super(desk, root);
     this.#onDay = onDay;
@@ -50,7 +50,7 @@ export class PriceView extends View {
     this.#bar = new DayBar(find(root, ".days"), find(root, ".chart"), inSight, (day) => this.#pick(day));
   }
 
-  /** Shows another endpoint; `name` is what people call it, `zone` whose clock it follows. */
+  /** Shows another endpoint; `name` is its title, `zone` determines its clock. */
   select(endpoint: string, name: string, zone: string | null): void {
     this.#name = name;
     if (endpoint === this.#endpoint) return;
@@ -74,7 +74,7 @@ export class PriceView extends View {
     this.changed();
   }
 
-  /** Shows a day, or the one of now for null. */
+  /** Shows a day; null: the current one. */
   showDay(day: string | null): void {
     if (day === this.#picked) return;
     this.#picked = day;
@@ -82,7 +82,7 @@ export class PriceView extends View {
     this.changed();
   }
 
-  /** Says something to those who hear the page. */
+  /** Announces a text to assistive technology. */
   say(text: string): void {
     this.#bar.say(text);
   }
@@ -91,7 +91,7 @@ export class PriceView extends View {
     this.#chart.repaint();
   }
 
-  /** The price that counts now, the marker, and at midnight the day. */
+  /** Updates the current price, the marker, and at midnight the day. */
   protected override passed(): void {
     if (this.#shown[0] && this.#day !== this.#time.dayOf(this.#shown[0].start)) return this.changed();
     this.#showFigure();
@@ -112,12 +112,12 @@ export class PriceView extends View {
 
   #take(dataset: Dataset): void {
     this.#problem = dataset.gone ? "Withdrawn by its source" : "";
-    // A withdrawn curve stays in sight, dimmed: the version says what was withdrawn, the points what it was.
+    // A deleted curve stays visible, dimmed: the new version has no points, the old one has.
     this.#dataset = dataset.gone && this.#dataset ? { ...dataset, points: this.#dataset.points } : dataset;
     this.accepted(dataset);
   }
 
-  /** Somebody chose a day: it is said once, and nothing is said of the updates that follow. */
+  /** The user selected a day: it is announced once, and later updates are not. */
   #pick(day: string | null): void {
     this.#picked = day;
     this.#pointed = null;
@@ -157,7 +157,7 @@ export class PriceView extends View {
     if (known && this.#value.textContent !== before) flash(this.#value);
   }
 
-  /** Says why there is nothing to see, and where there is something. */
+  /** Explains why the chart is empty, and which day has data. */
   #showGap(day: string): void {
     const [first, last] = [this.#days[0], this.#days.at(-1)];
     const range = first && last ? ` The data has ${this.#time.dayName(first)}${first === last ? "" : ` to ${this.#time.dayName(last)}`}.` : "";
@@ -176,7 +176,7 @@ export class PriceView extends View {
     return `from ${price(facts.low.value ?? 0)} to ${price(facts.high.value ?? 0)}, average ${price(facts.mean)} ${name}`;
   }
 
-  /** The large figure: the price now, or the one under the cursor. */
+  /** The large figure: the price at the cursor, otherwise the current one. */
   #showFigure(): void {
     const found = stepAt(this.#steps, Date.now());
     const step = this.#pointed ?? found?.step ?? null;

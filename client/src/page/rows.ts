@@ -3,7 +3,7 @@
 import { flash, make, setData, setNumber, setText } from "./dom.ts";
 import { zoneName } from "./zones.ts";
 
-/** A row's head: the code and the name of a zone, a button where it can be picked. */
+/** A row's head: the code and the name of a zone, a button where it can be selected. */
 export function zoneHead(code: string, zone: string | null, select: ((zone: string) => void) | null): HTMLElement {
   const head = make("th");
   head.scope = "row";
@@ -20,14 +20,14 @@ export function zoneHead(code: string, zone: string | null, select: ((zone: stri
   return head;
 }
 
-/** Writes a number, "–" for none; glows when a number became another one, unless somebody only looks at another hour. */
+/** Writes a number, "–" for none; glows when it has changed, unless only another hour was selected. */
 export function writeNumber(cell: HTMLElement, value: number | null, format: (value: number) => string, glow = true): void {
   const empty = cell.textContent === "–";
   setData(cell, "value", value === null ? "" : String(value));
   if (setNumber(cell, value === null ? "–" : format(value)) && glow && !empty) flash(cell);
 }
 
-/** A table of strings inside a `<details>`, written only while it is open, and in place: who reads it keeps the place. */
+/** A table of strings inside a `<details>`, written only while it is open, and in place, so that readers keep their position. */
 export class Unfolded {
   readonly #details: HTMLDetailsElement;
   readonly #rows: () => { head: string[]; body: string[][] };
@@ -58,7 +58,7 @@ export class Unfolded {
   }
 }
 
-/** Brings the number of children to `count`. */
+/** Sets the number of children to `count`. */
 function fit(parent: Element, count: number, child: (index: number) => HTMLElement): void {
   while (parent.children.length > count) parent.lastElementChild?.remove();
   while (parent.children.length < count) parent.append(child(parent.children.length));

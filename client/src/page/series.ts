@@ -1,4 +1,4 @@
-/** What the page reads off a dataset: its steps, the value that counts now, and its low, mean and high. Pure. */
+/** Steps of a dataset, the current value, and its low, mean and high. Pure. */
 
 import type { Dataset, Point } from "../sdk/index.ts";
 
@@ -36,7 +36,7 @@ export function steps(dataset: Pick<Dataset, "points" | "resolution">): Step[] {
   });
 }
 
-/** The step that contains `now`; if none has a value there, the last one that has. `current` says which of the two. */
+/** The step that contains `now` (`current`), or the last one with a value. */
 export function stepAt(all: readonly Step[], now: number): { step: Step; index: number; current: boolean } | null {
   const at = all.findIndex(({ start, end, value }) => start <= now && now < end && value !== null);
   const index = at >= 0 ? at : all.findLastIndex(({ value }) => value !== null);
@@ -44,7 +44,7 @@ export function stepAt(all: readonly Step[], now: number): { step: Step; index: 
   return step ? { step, index, current: at >= 0 } : null;
 }
 
-/** The step that covers `time`: what a forecast says of that moment; null when it says nothing. */
+/** The step that covers `time`, as in a forecast; null without one. */
 export function beneath(all: readonly Step[], time: number): Step | null {
   return all.find(({ start, end }) => start <= time && time < end) ?? null;
 }
@@ -85,7 +85,7 @@ export function columns(steps: readonly Step[]): [number[], (number | null)[]] {
     values.push(value);
     const next = steps[index + 1];
     if (next && next.start <= end) return;
-    times.push(end / 1_000); // the interval's own end; a hole up to the next one stays a hole
+    times.push(end / 1_000); // the end of the interval; a gap before the next one stays a gap
     values.push(value);
     if (next && next.start > end + 1_000) {
       times.push(end / 1_000 + 0.5);

@@ -1,11 +1,11 @@
-/** Which views can be seen: a view that is scrolled away costs no subscription and no drawing. */
+/** Visibility of views: a view that is scrolled away costs no subscription and no drawing. */
 
-/** Views this close to the window are got ready. */
+/** Views this close to the window are prepared. */
 const MARGIN_PX = 160;
-/** A view left for less than this is still followed: scrolling past must not subscribe and unsubscribe. */
+/** A view that was left for less than this stays subscribed: scrolling past must not subscribe and unsubscribe. */
 const LINGER_MS = 2_000;
 
-/** Calls `changed` at once and whenever the element comes into sight or has been out of it for a while. */
+/** Calls `changed` at once, and whenever the element becomes visible or has been invisible for a while. */
 export class Sight {
   readonly #observer: IntersectionObserver;
   readonly #views = new Map<Element, (inSight: boolean) => void>();
@@ -22,7 +22,7 @@ export class Sight {
 
   watch(element: HTMLElement, changed: (inSight: boolean) => void): void {
     this.#views.set(element, changed);
-    // The observer first reports with a frame, which a tab in the background never has.
+    // The observer first reports with a frame, which a background tab does not have.
     const { top, bottom } = element.getBoundingClientRect();
     changed(!element.hidden && bottom > -MARGIN_PX && top < innerHeight + MARGIN_PX);
     this.#observer.observe(element);

@@ -1,4 +1,4 @@
-/** The sources view: how each source of data is doing, asked for every few seconds while it is in sight. */
+/** The sources view: the status of each data source, requested every few seconds while it is visible. */
 
 import { find, make, setData, setText } from "./dom.ts";
 import { duration } from "./format.ts";
@@ -18,7 +18,7 @@ export interface SourceState {
   readonly endpoints: number | null;
 }
 
-/** The sources of a `/v1/sources` body; what has no name is left out. */
+/** The sources of a `/v1/sources` body; those without a name are left out. */
 export function parseSources(body: unknown): SourceState[] {
   const { sources } = (body ?? {}) as { sources?: unknown };
   return (Array.isArray(sources) ? sources : []).flatMap((entry: unknown) => {
@@ -50,11 +50,11 @@ export class SourcesView extends View {
   #answeredAt: number | null = null;
   #trouble = "";
 
-  /** `rest` finds the REST interface. */
+  /** `rest` returns the base URL of the REST API. */
   constructor(desk: Desk, root: HTMLElement, rest: () => Promise<string>) {
     super(desk, root);
     this.#rest = rest;
-    void this.#ask(); // decides whether there is anything to show at all
+    void this.#ask(); // decides whether the view is shown
   }
 
   protected override passed(): void {
@@ -79,7 +79,7 @@ export class SourcesView extends View {
     try {
       const response = await fetch(`${await this.#rest()}/sources`, { headers: { Accept: "application/json" } });
       if (response.status === 404) {
-        this.root.hidden = true; // a Data Service that does not tell
+        this.root.hidden = true; // a Data Service without this resource
         return;
       }
       if (!response.ok) throw new Error(`status ${response.status}`);

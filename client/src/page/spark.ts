@@ -1,4 +1,4 @@
-/** A tiny line in SVG: the trend of one row, its forecast behind it, and a dot at the latest value. */
+/** A sparkline in SVG: the trend of one row, its forecast behind it, and a dot at the latest value. */
 
 import type { Step } from "./series.ts";
 

@@ -1,9 +1,9 @@
-/** Generation by type, as layers on each other. Pure. */
+/** Generation by type, as stacked layers. Pure. */
 
 import type { Step } from "./series.ts";
 import { beneath } from "./series.ts";
 
-/** From the bottom up: what runs all day first, what comes and goes with the weather last. */
+/** From the bottom up: constant types first, those that depend on the weather last. */
 const ORDER = ["nuclear", "lignite", "coal", "oil", "gas", "biomass", "geothermal", "hydro", "wind", "solar"];
 const RENEWABLE = new Set(["biomass", "geothermal", "hydro", "wind", "solar"]);
 
@@ -22,7 +22,7 @@ export interface Slice {
   readonly values: ReadonlyMap<string, number | null>;
 }
 
-/** What all types say of each interval, in order; the longer interval of one type counts in each shorter one of another. */
+/** The values of all types for each interval, in order; a longer interval of one type counts in each shorter one of another. */
 export function slices(series: ReadonlyMap<string, readonly Step[]>): Slice[] {
   const starts = [...new Set([...series.values()].flatMap((steps) => steps.map(({ start }) => start)))].sort((a, b) => a - b);
   return starts.map((start, index) => {
@@ -35,7 +35,7 @@ export function slices(series: ReadonlyMap<string, readonly Step[]>): Slice[] {
   });
 }
 
-/** All up to the last one that tells of each type that the one before tells of: the types do not arrive at once. */
+/** All up to the last interval that has every type of the one before: the types do not arrive at once. */
 export function complete(all: readonly Slice[]): Slice[] {
   const kinds = ({ values }: Slice): string[] => [...values.keys()].filter((kind) => values.get(kind) !== null);
   const last = all.findLastIndex((slice, index) => {
@@ -47,7 +47,7 @@ export function complete(all: readonly Slice[]): Slice[] {
 
 export interface Totals {
   readonly total: number;
-  /** The share of the types that renew themselves, 0 to 1; null without generation. What a type takes in counts nowhere. */
+  /** The share of renewable types, 0 to 1; null without generation. Consumption of a type is not counted. */
   readonly renewable: number | null;
 }
 

@@ -1,10 +1,10 @@
-/** The connection in the page's header: one word for people, two attributes for machines, and a button when all stopped. */
+/** The connection in the page's header: one word, two attributes for scripts, and a button when it was closed for good. */
 
 import type { Diem } from "../sdk/index.ts";
 import { find, setData, setText } from "./dom.ts";
 import { isOffline } from "./offline.ts";
 
-/** What the header says. */
+/** The text of the header. */
 export function wording(state: string, live: boolean, reachable: boolean, offline = false): string {
   if (offline && state.endsWith("connecting")) return "Offline";
   if (state === "connecting") return "Connecting";
@@ -14,7 +14,7 @@ export function wording(state: string, live: boolean, reachable: boolean, offlin
   return live ? "Live" : "Source not live";
 }
 
-/** Keeps the element up to date; returns the function that moves its countdown on. */
+/** Keeps the element up to date; returns a function that updates its countdown. */
 export function showStatus(diem: Diem, element: HTMLElement): () => void {
   const text = find(element, ".connection-text");
   const countdown = find(element, ".countdown");
@@ -35,7 +35,7 @@ export function showStatus(diem: Diem, element: HTMLElement): () => void {
     setData(element, "reachable", String(reachable));
     setText(text, wording(state, live, reachable, isOffline()));
     element.title = state === "closed" && code !== null ? `Closed by the server: ${reason || "no reason"} (${code})` : "";
-    if (state !== "closed" && document.activeElement === button) element.focus(); // or the focus would be nowhere
+    if (state !== "closed" && document.activeElement === button) element.focus(); // otherwise the focus would be lost
     button.hidden = state !== "closed";
     tick();
   };

@@ -1,4 +1,4 @@
-/** What charts draw by themselves, beside what uPlot draws: the marker of now, dots, washes, and the text of axes. */
+/** What charts draw in addition to uPlot: the marker of now, dots, gradients, and the text of axes. */
 
 import type uPlot from "uplot";
 import type { MarketTime } from "./time.ts";
@@ -33,7 +33,7 @@ export function drawNow(plot: uPlot, now: number, colour: string, family: string
   ctx.restore();
 }
 
-/** A dot on a line, for the value that counts now. */
+/** A dot on a line, for the current value. */
 export function drawDot(plot: uPlot, at: number, value: number, scale: string, fill: string, rim: string): void {
   const { ctx } = plot;
   const ratio = devicePixelRatio;
@@ -48,7 +48,7 @@ export function drawDot(plot: uPlot, at: number, value: number, scale: string, f
   ctx.restore();
 }
 
-/** A wash that fades to the bottom. */
+/** A gradient that fades to the bottom. */
 export function wash(plot: uPlot, colour: Colour): CanvasGradient {
   const gradient = plot.ctx.createLinearGradient(0, plot.bbox.top, 0, plot.bbox.top + plot.bbox.height);
   gradient.addColorStop(0, colour("--accent-wash"));

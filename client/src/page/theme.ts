@@ -1,4 +1,4 @@
-/** The theme: the system's, unless somebody chose light or dark. */
+/** The theme: the system's, unless the user selected light or dark. */
 
 import { find, setText } from "./dom.ts";
 import { remember } from "./memory.ts";
@@ -7,7 +7,7 @@ const KEY = "diem.theme";
 const ORDER = ["auto", "light", "dark"] as const;
 type Theme = (typeof ORDER)[number];
 
-/** Wires the toggle; `changed` is called whenever the colours in sight are other ones. */
+/** Connects the toggle; `changed` is called whenever the colours change. */
 export function setUpTheme(button: HTMLElement, changed: () => void): void {
   const label = find(button, "span");
   const show = (theme: Theme): void => {

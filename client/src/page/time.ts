@@ -1,4 +1,4 @@
-/** A market's own clock: times of day, days that begin at its midnight, and what to call its zone. Pure. */
+/** A market's clock: times of day, days that begin at its midnight, and the name of its zone. Pure. */
 
 const LANGUAGE = "en-GB"; // the language of the page
 const HOUR_MS = 3_600_000;
@@ -20,7 +20,7 @@ export class MarketTime {
     this.zone = zone;
   }
 
-  /** "14:00"; the hour that an autumn clock change repeats says which one it is: "02:00 CEST". */
+  /** "14:00"; the hour that an autumn clock change repeats has its zone: "02:00 CEST". */
   clock(ms: number): string {
     const text = this.#clock(ms);
     const twice = text === this.#clock(ms - HOUR_MS) || text === this.#clock(ms + HOUR_MS);
@@ -47,7 +47,7 @@ export class MarketTime {
     return new Date(ms + this.#offset(ms)).toISOString().slice(0, 10);
   }
 
-  /** When a day begins, Unix milliseconds; NaN for what is no day. */
+  /** When a day begins, Unix milliseconds; NaN if it is not a day. */
   startOf(day: string): number {
     const utc = Date.parse(`${day}T00:00:00Z`);
     if (Number.isNaN(utc)) return utc;
@@ -62,7 +62,7 @@ export class MarketTime {
     return (full ? FULL_DAY : DAY).format(noon).replaceAll(",", "");
   }
 
-  /** "Europe/Athens (UTC+3)": what the clock times of an instant mean. */
+  /** "Europe/Athens (UTC+3)": the zone of the clock times at an instant. */
   label(ms: number): string {
     if (this.zone === "UTC") return "UTC";
     const minutes = Math.round(this.#offset(ms) / 60_000);

@@ -1,4 +1,4 @@
-/** The unit that a picture is in, and which of its parts are left out of it because they are in another one. Pure. */
+/** The unit of a picture, and its parts that are left out because they have another one. Pure. */
 
 import { unit as written } from "./format.ts";
 
@@ -8,13 +8,13 @@ export interface Part {
 }
 
 export interface Agreed {
-  /** As the data has it; "" while there is none. */
+  /** By the data; "" while there is none. */
   readonly unit: string;
-  /** The parts that are in another one. */
+  /** The parts with another unit. */
   readonly odd: readonly Part[];
 }
 
-/** What most parts are in; of several that are equally frequent, what came first. */
+/** The unit of most parts; of equally frequent ones the first. */
 export function agreed(parts: readonly Part[]): Agreed {
   const counts = new Map<string, number>();
   for (const { unit } of parts) counts.set(unit, (counts.get(unit) ?? 0) + 1);
@@ -26,7 +26,7 @@ export function agreed(parts: readonly Part[]): Agreed {
 const NAMED = 4;
 
 export interface LeftOut {
-  /** What the picture is in; null where its parts need not agree. */
+  /** The unit of the picture; null where its parts need not agree. */
   readonly unit: string | null;
   readonly odd: readonly Part[];
 }
@@ -39,7 +39,7 @@ export function leftOut({ unit, odd }: LeftOut): string {
   return `Left out: ${names.join(", ")}${more}${unit ? `, not in ${written(unit)}` : ""}`;
 }
 
-/** ", MW" behind what a picture is of; "" while nobody knows. */
+/** ", MW" after the title of a picture; "" while unknown. */
 export const behind = (unit: string): string => (unit ? `, ${written(unit)}` : "");
 
 const SPOKEN: Record<string, string> = {
@@ -47,5 +47,5 @@ const SPOKEN: Record<string, string> = {
   "EUR/MWh": "euro per megawatt-hour",
 };
 
-/** ", in megawatts" for those who hear it; "" while nobody knows. */
+/** ", in megawatts" for assistive technology; "" while unknown. */
 export const aloud = (unit: string): string => (unit ? `, in ${SPOKEN[unit] ?? written(unit)}` : "");

@@ -1,4 +1,4 @@
-/** What every view of the page has, and what the page gives to it. */
+/** The base of all views, and what the page passes to them. */
 
 import type { Dataset, Diem } from "../sdk/index.ts";
 import { Ages } from "./ages.ts";
@@ -18,7 +18,7 @@ export interface Desk {
   readonly watching: Watching;
 }
 
-/** A section of the page with its subscriptions and its age. Changes are drawn in the next frame, and only while it is in sight. */
+/** A section of the page with its subscriptions and its age. Changes are drawn in the next frame, and only while it is visible. */
 export abstract class View {
   readonly root: HTMLElement;
   readonly group: Group;
@@ -40,16 +40,16 @@ export abstract class View {
     };
   }
 
-  /** Whether the view can be seen: only then it is subscribed to anything. */
+  /** Whether the view is visible: only then it is subscribed to anything. */
   show(inSight: boolean): void {
     this.#inSight = inSight;
     this.group.show(inSight);
     if (inSight) this.changed();
   }
 
-  /** The colours are other ones. */
+  /** The colours have changed. */
   repaint(): void {
-    // Most views take theirs from the style sheet.
+    // Most views get theirs from the style sheet.
   }
 
   /** A second has passed. */
@@ -64,27 +64,27 @@ export abstract class View {
     this.#freshness.show(this.followed, this.acceptedAt, problem, this.time(), this.#ages.behind);
   }
 
-  /** The endpoints whose liveness the view depends on; null: it does not hear of changes at all. */
+  /** The endpoints whose liveness the view depends on; null: it has no subscriptions. */
   protected get followed(): readonly string[] | null {
     return this.group.endpoints;
   }
 
-  /** When the newest data in sight was accepted at its source, Unix milliseconds; null before any. */
+  /** When the newest data shown was accepted at its source, Unix milliseconds; null without data. */
   protected get acceptedAt(): number | null {
     return this.#ages.newest;
   }
 
-  /** The clock that the view's times are of. */
+  /** The clock of the view's times. */
   protected time(): MarketTime {
     return marketTime(null);
   }
 
-  /** What is wrong with the data itself; "" = nothing. */
+  /** A problem of the data itself; "" = none. */
   protected problem(): string {
     return "";
   }
 
-  /** What depends on the time, besides the age. */
+  /** Updates what depends on the time, besides the age. */
   protected passed(): void {
     // Nothing in most views.
   }
@@ -92,24 +92,24 @@ export abstract class View {
   /** Writes the view to the page. */
   protected abstract draw(): void;
 
-  /** Something is to be drawn. */
+  /** Requests a drawing. */
   protected changed(): void {
     this.frames.draw(this.#draw);
   }
 
-  /** The view shows other data now, which has its own age. */
+  /** The view shows other data from now on, which has its own age. */
   protected forget(): void {
     this.#ages.clear();
   }
 
-  /** `name`: what people call this part of the view. What is withdrawn is no longer shown, unless `shown` says so. */
+  /** `name`: the title of this part of the view. A deleted dataset is not shown, unless `shown`. */
   protected accepted(dataset: Dataset, name = "", shown = !dataset.gone): void {
     const every = durationMs(dataset.resolution) ?? 0;
     this.#ages.set(dataset.endpoint, { name, at: Date.parse(dataset.time) || dataset.version, every, shown });
     this.changed();
   }
 
-  /** The view is no longer about this endpoint. */
+  /** The view no longer has this endpoint. */
   protected dropped(endpoint: string): void {
     this.#ages.drop(endpoint);
   }
@@ -119,14 +119,14 @@ export abstract class View {
     setText(find(this.root, ".about"), text);
   }
 
-  /** Names what is in another unit than the rest, and therefore not in the picture. */
+  /** Names the parts with another unit than the rest, which are not in the picture. */
   protected leaveOut(parts: LeftOut): void {
     const line = find(this.root, ".left-out");
     setText(line, leftOut(parts));
     line.hidden = line.textContent === "";
   }
 
-  /** Says why the view is empty; "" = it is not. */
+  /** Shows why the view is empty; "" = it is not. */
   explain(text: string): void {
     const empty = find(this.root, ".empty");
     setText(empty, text);

@@ -1,4 +1,4 @@
-/** What the page is subscribed to: what the views in sight need, up to the number that a server allows one client. */
+/** The page's subscriptions: those of the visible views, up to the number that a server allows one client. */
 
 import type { Dataset, Diem, Subscription } from "../sdk/index.ts";
 
@@ -32,12 +32,12 @@ export class Group {
     return this.#inSight;
   }
 
-  /** Whether more was wanted than one client may have. */
+  /** Whether views need more than one client may have. */
   get curbed(): boolean {
     return this.#inSight && [...this.wishes.values()].some(({ subscription }) => subscription === null);
   }
 
-  /** `take` gets what is held and then every newer version, while the view is in sight. */
+  /** `take` is called with the dataset that is held and every newer version, while the view is visible. */
   want(endpoint: string, take: Take, refused: Refused = () => undefined): void {
     this.drop(endpoint);
     this.wishes.set(endpoint, { take, refused, subscription: null });
@@ -56,7 +56,7 @@ export class Group {
     for (const endpoint of this.endpoints) this.drop(endpoint);
   }
 
-  /** Whether the view can be seen. Out of sight its data stays as it is. */
+  /** Whether the view is visible. While it is not, its data stays as it is. */
   show(inSight: boolean): void {
     if (inSight === this.#inSight) return;
     this.#inSight = inSight;
@@ -75,7 +75,7 @@ export class Watching {
     this.#limit = limit;
   }
 
-  /** A further view; at the limit those that were made first come first. */
+  /** Adds a view; at the limit earlier views have priority. */
   group(): Group {
     const group = new Group(() => this.#soon());
     this.#groups.push(group);
@@ -88,7 +88,7 @@ export class Watching {
     queueMicrotask(() => this.#settle());
   }
 
-  /** Ends what is no longer in sight first, so that it makes room. */
+  /** Ends the subscriptions of invisible views first, which frees places. */
   #settle(): void {
     this.#settling = false;
     const allowed = new Set<string>();

@@ -1,4 +1,4 @@
-/** Which endpoints the page shows: bidding zones found in the catalogue, and what the page's address asks for instead. */
+/** The endpoints that the page shows: bidding zones of the catalogue, or those in the page's address. */
 
 import type { CatalogueEntry } from "../sdk/index.ts";
 import { isEndpoint } from "../sdk/index.ts";
@@ -6,7 +6,7 @@ import { isEndpoint } from "../sdk/index.ts";
 /** Two subscriptions a row: this keeps a page below the server's default of 128. */
 const MAX_ROWS = 60;
 
-/** What the views need to know of an endpoint. */
+/** The parts of a catalogue entry that views need. */
 export type Listed = Pick<CatalogueEntry, "endpoint" | "gone">;
 
 /** Whether any view of the page shows endpoints of this name. */
@@ -22,7 +22,7 @@ export interface Wish {
   readonly load: readonly string[] | null;
 }
 
-/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are, or make, no endpoints are left out. */
+/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are not endpoint names, or lead to none, are left out. */
 export function wish(search: string): Wish {
   const asked = new URLSearchParams(search);
   const price = asked.get("price");
@@ -44,11 +44,11 @@ export function priceZones(catalogue: readonly Listed[]): string[] {
 export interface LoadRow {
   readonly actual: string;
   readonly forecast: string | null;
-  /** Null where the endpoint names no zone. */
+  /** Null where the endpoint has no zone. */
   readonly zone: string | null;
 }
 
-/** The rows of the load table: every zone with an actual load by code, or just the endpoints that were asked for. */
+/** The rows of the load table: every zone with an actual load by code, or only the endpoints in the address. */
 export function loadRows(catalogue: readonly Listed[], asked: readonly string[] | null): LoadRow[] {
   const forecasts = new Set(catalogue.flatMap(zoneIn(/^\/load\/forecast\/([^/]+)$/)));
   const endpoints = asked ?? catalogue.flatMap(zoneIn(/^\/load\/([^/]+)$/)).sort().map((zone) => `/load/${zone}`);

@@ -1,6 +1,7 @@
 /** Exponential backoff with full jitter, and a token bucket for each server. */
 
 import type { Environment } from "./environment.ts";
+import { MAX_NAMES } from "./messages.ts";
 
 const BASE_MS = 500;
 export const CAP_MS = 30_000;
@@ -17,9 +18,9 @@ export class Backoff {
   /** Failures since the last reset. */
   failures = 0;
   readonly #env: Environment;
-  /** No window is longer. */
+  /** The longest window, unless a server asks for a longer one. */
   capMs: number;
-  /** When the outage began, if it is one: no window is longer than it has lasted, or half a second. */
+  /** When the outage began: no window is longer than it has lasted, but at least half a second. */
   since = -Infinity;
 
   constructor(env: Environment, capMs = CAP_MS) {
@@ -34,7 +35,7 @@ export class Backoff {
     return this.#env.random() * bound;
   }
 
-  /** The last failure was none. */
+  /** Takes the last failure back. */
   refund(): void {
     this.failures -= 1;
   }
@@ -44,55 +45,55 @@ export class Backoff {
   }
 }
 
-/** Three quarters of a server's burst (20 messages, more with many subscriptions), and a message every 0.7 s instead of 0.6. */
+/** Three quarters of a server's burst: 20 messages, or what it takes to subscribe twice to all that it allows. */
 const BURST = 15;
-const BURST_PER_SUBSCRIPTION = 0.045;
+/** A message every 0.7 s in the long run; servers take one every 0.6 s. */
 const INTERVAL_MS = 700;
 /** So many names in a message count as one message more. */
-const NAMES_A_MESSAGE = 50;
+const NAMES_PER_MESSAGE = 50;
 
-/** Of each host, which has one address: server -> when its permits are all there again, if they are not. */
+/** For each host, which has one address: server -> when its bucket is full again; full ones are not kept. */
 const HOSTS = new WeakMap<Environment, Map<string, number>>();
 
-/** What a server takes of this host, charged as it charges. Like the server's count it outlives connections. */
+/** The messages that this host may send to a server, charged as servers charge. Like the server's count it outlives connections. */
 export class TokenBucket {
   readonly #env: Environment;
   readonly #server: string;
   readonly #burst: number;
   readonly #fullAt: Map<string, number>;
 
-  /** `server` is what it calls itself, `subscriptions` how many it allows. */
+  /** `server` is its name in the `welcome`, `subscriptions` how many it allows. */
   constructor(env: Environment, server: string, subscriptions: number) {
     this.#env = env;
     this.#server = server;
-    this.#burst = Math.max(BURST, BURST_PER_SUBSCRIPTION * subscriptions);
+    this.#burst = Math.max(BURST, 1.5 * (Math.ceil(subscriptions / MAX_NAMES) + Math.floor(subscriptions / NAMES_PER_MESSAGE)));
     this.#fullAt = HOSTS.get(env) ?? new Map<string, number>();
     HOSTS.set(env, this.#fullAt);
   }
 
-  /** Milliseconds until a permit is there; 0 = now. */
+  /** Milliseconds until a message may be sent; 0 = now. */
   get wait(): number {
     return Math.max(0, Math.ceil(this.#missing - (this.#burst - 1) * INTERVAL_MS));
   }
 
-  /** Uses what a message with so many names costs; call it only when `wait` is 0. */
-  take(names: number): void {
-    this.#use(1 + Math.floor(names / NAMES_A_MESSAGE));
+  /** Counts a message with so many names; call it only when `wait` is 0. */
+  charge(names: number): void {
+    this.#use(1 + Math.floor(names / NAMES_PER_MESSAGE));
   }
 
-  /** The server says that there is nothing left: others of this address may have used it. */
+  /** Empties the bucket, because the server closed with 4003: other clients of the address may have used it up. */
   drain(): void {
     this.#use(this.#burst - this.#missing / INTERVAL_MS);
   }
 
-  /** Milliseconds until all are there. */
+  /** Milliseconds until the bucket is full. */
   get #missing(): number {
     return Math.max(0, (this.#fullAt.get(this.#server) ?? 0) - this.#env.now());
   }
 
-  #use(permits: number): void {
+  #use(tokens: number): void {
     const now = this.#env.now();
-    this.#fullAt.set(this.#server, now + this.#missing + permits * INTERVAL_MS);
+    this.#fullAt.set(this.#server, now + this.#missing + tokens * INTERVAL_MS);
     for (const [server, at] of this.#fullAt) if (at <= now) this.#fullAt.delete(server);
   }
 }

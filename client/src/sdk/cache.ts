@@ -23,31 +23,31 @@ export interface CacheBounds {
 
 const BOUNDS: CacheBounds = { entries: 256, storedChars: 2_000_000 };
 const SAVE_AFTER_MS = 1_000;
-/** A store that has not answered by then is done without. */
+/** A store that has not answered after this is not waited for. */
 const LOAD_WAIT_MS = 1_000;
 
 /**
- * At a bound, what was used longest ago goes, whichever key fetched it. Without a store, or with one that fails, it is a map in
- * memory.
+ * At a bound, the least recently used dataset is dropped, whichever key fetched it. Without a store, or with one that fails,
+ * it is a map in memory.
  */
 export class DataCache {
   /** Resolves when the store has answered, however late, or has failed. Never rejects. */
   readonly loaded: Promise<void>;
-  /** The same, or a second later than the start: what a fetch waits for. */
+  /** Like `loaded`, but after a second at the latest: fetches wait for this. */
   readonly ready: Promise<void>;
   readonly #env: Environment;
   readonly #bounds: CacheBounds;
   readonly #entries = new Map<string, Entry>();
-  /** What earlier visits left, until it is used. */
+  /** Datasets of earlier visits that have not been used yet. */
   readonly #left = new Map<string, Stored>();
   readonly #unsaved = new Set<string>();
   readonly #timer: ResettableTimer;
   #cleared = false;
-  /** Writes under way. */
+  /** Pending writes. */
   #writing = 0;
-  /** When a dataset was used last, whichever key's, Unix milliseconds. */
+  /** When any dataset was last used, Unix time in milliseconds. */
   #used = 0;
-  /** What the names of this key's datasets begin with in the store; null: it cannot be said. */
+  /** Prefix of this key's datasets in the store; null: unknown, because the host has no digest. */
   readonly #owner: Promise<string | null>;
 
   constructor(env: Environment, bounds: CacheBounds = BOUNDS, apiKey?: string) {
@@ -80,15 +80,15 @@ export class DataCache {
     this.#unsaved.add(endpoint);
   }
 
-  /** Marks what is held as in doubt: it must be confirmed before it is good again. */
+  /** Marks a dataset as unconfirmed: it must be revalidated. */
   suspect(endpoint: string): void {
     const entry = this.#entries.get(endpoint);
     if (entry) this.#entries.set(endpoint, { ...entry, dataset: { ...entry.dataset, confirmed: false } });
   }
 
-  /** Hands what has changed to the store now. */
+  /** Writes what has changed to the store now. */
   save(): void {
-    this.#used = Math.max(this.#env.wall(), this.#used + 1); // a clock that was set back would make what is newest go first
+    this.#used = Math.max(this.#env.wall(), this.#used + 1); // after a clock was set back, the newest would be dropped first
     const stored = [...this.#unsaved].flatMap((endpoint) => {
       const { dataset, etag } = this.#entries.get(endpoint) ?? {};
       return dataset
@@ -114,11 +114,11 @@ export class DataCache {
     this.#left.clear();
     this.#unsaved.clear();
     this.#timer.clear();
-    await this.#owner; // what is being written was handed over before
+    await this.#owner; // pending writes were started before
     await this.#env.storage?.save([], { entries: 0, chars: 0 });
   }
 
-  /** One write at a time, as long as the page stays: what a store does not take must not pile up. */
+  /** One write at a time while the page is open, so that writes do not accumulate for a slow store. */
   #saveSoon(): void {
     this.#timer.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
   }

@@ -1,6 +1,6 @@
 /** The close codes and error codes of the client protocol: the mirror of the server's one table (docs/protocol.md section 1). */
 
-/** Every close code the protocol names, and whether a client dials again after it. */
+/** Every close code of the protocol, and whether a client reconnects after it. */
 export const CLOSE_CODES = {
   NORMAL: { code: 1000, reconnect: false },
   GOING_AWAY: { code: 1001, reconnect: true },
@@ -46,7 +46,7 @@ const RECONNECT = new Map<number, boolean>(
   Object.values(CLOSE_CODES).map(({ code, reconnect }) => [code, reconnect]),
 );
 
-/** Whether to dial again after `code`. Codes without a row (1006 of a cut line, new ones) go by their range. */
+/** Whether to reconnect after `code`. Codes without a row (1006 of a lost connection, new ones) go by their range. */
 export function reconnects(code: number): boolean {
   return RECONNECT.get(code) ?? code < CLOSE_CODES.BAD_REQUEST.code;
 }

@@ -1,4 +1,4 @@
-/** Where things are: reads `/config.json`, and picks the WebSocket server of the next dial. */
+/** The configuration: reads `/config.json`, and selects the WebSocket server of the next dial. */
 
 import type { Environment } from "./environment.ts";
 import { DataError, getJson } from "./http.ts";
@@ -10,11 +10,11 @@ export interface Config {
   readonly rest: string;
   /** Absolute WebSocket URLs; never empty. */
   readonly servers: readonly string[];
-  /** Who knows which server owns what; missing where every server serves everything. */
+  /** The metadata services; missing where every server serves everything. */
   readonly metadata?: Metadata;
 }
 
-/** Every so many dials in a row that fail, the configuration may be what is wrong. */
+/** After so many failed dials in a row the configuration may be out of date. */
 const REREAD_AFTER = 3;
 
 export class ConfigSource {
@@ -28,7 +28,7 @@ export class ConfigSource {
     this.#url = new URL(configUrl, env.baseUrl);
   }
 
-  /** The configuration; read once, however many ask. Throws `DataError`; the next call then reads again. */
+  /** The configuration, read once for all callers. Throws `DataError`; the next call then reads again. */
   get(): Promise<Config> {
     if (this.#config === null) {
       const reading = this.#read();
@@ -40,7 +40,7 @@ export class ConfigSource {
     return this.#config;
   }
 
-  /** Reads again; keeps what was known when that fails. */
+  /** Reads again; keeps the last configuration when that fails. */
   async reread(): Promise<Config> {
     const known = this.#config;
     this.#config = null;
@@ -62,7 +62,7 @@ export class ConfigSource {
     return picked;
   }
 
-  /** Who knows the owners; null where every server serves everything. Every third failure in a row re-reads first. */
+  /** The metadata services; null where every server serves everything. Every third failure in a row re-reads first. */
   async metadata(failures: number): Promise<Metadata | null> {
     return (await this.#after(failures)).metadata ?? null;
   }

@@ -1,4 +1,4 @@
-/** Keeps one WebSocket open: dials, watches for silence, and dials again as the protocol's close codes and delays say. */
+/** Keeps one WebSocket open: dials, detects silence, and reconnects by the protocol's close codes and delays. */
 
 import { CLOSE_CODES, reconnects, retryWindow } from "./codes.ts";
 import type { Environment, Socket } from "./environment.ts";
@@ -14,34 +14,34 @@ export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
 
 export interface ConnectionStatus {
   readonly state: ConnectionState;
-  /** Why the last connection ended; null before that, and when it never came to be. */
+  /** Close code of the last connection; null before that, and when it was never open. */
   readonly code: number | null;
   readonly reason: string;
   /** When the next dial is due, on the clock of `Environment.now`; null when none is. */
   readonly retryAt: number | null;
-  /** The server's name for itself, and the mode it runs in. */
+  /** The server's name, and the mode it runs in. */
   readonly server: string;
   readonly mode: string;
 }
 
 export interface ConnectionHandlers {
-  /** A connection was welcomed and takes messages. */
+  /** The server has sent its `welcome`, and messages may be sent. */
   opened(welcome: WelcomeFrame): void;
-  /** A frame came; null stands for one that this SDK does not know. */
+  /** A frame was received; null stands for one that this SDK does not know. */
   frame(frame: ServerFrame | null): void;
-  /** The connection that was open no longer is. */
+  /** The open connection was closed. */
   lost(): void;
 }
 
 const WELCOME_MS = 10_000;
 export const SILENCE_MS = 60_000;
 const STABLE_MS = 60_000;
-/** A connection that was shorter belongs to the outage before it. */
+/** An open connection of this age has ended the outage before it. */
 const HELD_MS = 10_000;
 
 export class Connection {
   readonly #env: Environment;
-  readonly #server: (failures: number) => Promise<string>;
+  readonly #select: (failures: number) => Promise<string>;
   readonly #handlers: ConnectionHandlers;
   readonly #backoff: Backoff;
   readonly #silenceMs: number;
@@ -50,22 +50,23 @@ export class Connection {
   });
   #socket: Socket | null = null;
   readonly #timer: ResettableTimer;
-  #heardAt = 0;
-  /** The same, Unix time in milliseconds. */
-  #heardOn = 0;
+  /** When the last frame was received, on the clocks of `Environment.now` and `Environment.wall`. */
+  #receivedAt = 0;
+  #receivedOn = 0;
   #openedAt = 0;
-  /** Counts dials: an answer that comes for an earlier one is void. */
+  /** Counts dials: an answer to an earlier one is void. */
   #dial = 0;
 
+  /** `select` returns the URL to dial after so many failures in a row. */
   constructor(
     env: Environment,
-    server: (failures: number) => Promise<string>,
+    select: (failures: number) => Promise<string>,
     handlers: ConnectionHandlers,
     silenceMs = SILENCE_MS,
   ) {
     this.#silenceMs = silenceMs;
     this.#env = env;
-    this.#server = server;
+    this.#select = select;
     this.#handlers = handlers;
     this.#backoff = new Backoff(env);
     this.#timer = new ResettableTimer(env);
@@ -75,7 +76,7 @@ export class Connection {
     return this.status.value.state === "open";
   }
 
-  /** Dials now, unless a dial is under way, or a connection is there that was heard lately. */
+  /** Dials now, unless a dial is pending, or there is a connection that has not been silent. */
   open(): void {
     const { state, retryAt } = this.status.value;
     if (state === "closed") {
@@ -84,7 +85,7 @@ export class Connection {
       this.#set({ state: "connecting", code: null, reason: "" });
     } else if (retryAt === null) {
       // While a machine is asleep its monotonic clock may stand still, and its timers with it.
-      if (this.isOpen && this.#env.wall() - this.#heardOn >= this.#silenceMs) this.redial("silence");
+      if (this.isOpen && this.#env.wall() - this.#receivedOn >= this.#silenceMs) this.redial("silence");
       return;
     }
     void this.#connect();
@@ -100,14 +101,14 @@ export class Connection {
     if (this.status.value.state !== "closed") this.#lost(null, reason);
   }
 
-  /** No delay is drawn from a window that is longer; what a server asks for itself is. */
+  /** Bounds the back-off window; one that a server asks for may be longer. */
   cap(ms: number): void {
     this.#backoff.capMs = ms;
   }
 
   /**
-   * Forgets the failures and dials within `windowMs`, if it waits for the next attempt and the server did not ask for that:
-   * a restart has been noticed by whoever calls this, but what is overloaded is to be left alone. Gives whether it does.
+   * Forgets the failures and dials within `windowMs`, if the next attempt is waited for; returns whether it is. A server that
+   * asked for the delay gets it, because it may be overloaded; one that restarts has nothing to spare.
    */
   expedite(windowMs: number): boolean {
     const { code, reason, retryAt } = this.status.value;
@@ -120,7 +121,7 @@ export class Connection {
     return true;
   }
 
-  /** Sends on the open connection; the caller has looked at `isOpen`. */
+  /** Sends on the open connection; the caller has checked `isOpen`. */
   send(message: ClientMessage): void {
     this.#socket?.send(JSON.stringify(message));
   }
@@ -130,10 +131,10 @@ export class Connection {
     this.#timer.clear();
     this.#set({ retryAt: null });
     try {
-      const url = await this.#server(this.#backoff.failures);
+      const url = await this.#select(this.#backoff.failures);
       if (dial === this.#dial) this.#listen(this.#env.socket(url, SUBPROTOCOL));
     } catch (error) {
-      // What has no server to dial may say when to ask again: the configuration comes over HTTP.
+      // The configuration is read over HTTP, and a failure may have a Retry-After.
       if (dial === this.#dial) this.#lost(null, "no server to dial", (error as Partial<DataError>).retryAfterMs ?? 0);
     }
   }
@@ -146,10 +147,10 @@ export class Connection {
   }
 
   #received(frame: ServerFrame | null): void {
-    this.#heardAt = this.#env.now();
-    this.#heardOn = this.#env.wall();
+    this.#receivedAt = this.#env.now();
+    this.#receivedOn = this.#env.wall();
     if (frame?.type === "welcome" && !this.isOpen) {
-      this.#openedAt = this.#heardAt;
+      this.#openedAt = this.#receivedAt;
       this.#watch(this.#silenceMs);
       this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
       this.#handlers.opened(frame);
@@ -160,20 +161,20 @@ export class Connection {
   /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
   #watch(ms: number): void {
     this.#timer.set(ms, () => {
-      const left = this.#heardAt + this.#silenceMs - this.#env.now();
+      const left = this.#receivedAt + this.#silenceMs - this.#env.now();
       if (left <= 0) this.#lost(null, "silence");
       else this.#watch(left);
     });
   }
 
-  /** `atLeast`: milliseconds that were asked for, and that no random delay may undercut. */
+  /** `atLeast`: `Retry-After` in milliseconds; the random delay comes on top of it. */
   #lost(code: number | null, reason: string, atLeast = 0): void {
     if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
     const lasted = this.isOpen ? this.#env.now() - this.#openedAt : 0;
     if (lasted >= HELD_MS) this.#backoff.since = this.#env.now();
     if (lasted >= STABLE_MS) this.#backoff.reset();
-    const delay = Math.max(this.#backoff.next(code === null ? null : retryWindow(reason)), atLeast);
-    if (code === CLOSE_CODES.RESTART.code) this.#backoff.refund(); // it was meant to be
+    const delay = atLeast + this.#backoff.next(code === null ? null : retryWindow(reason));
+    if (code === CLOSE_CODES.RESTART.code) this.#backoff.refund(); // a restart is intended, and no failure
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
   }
 
@@ -185,7 +186,7 @@ export class Connection {
     this.#timer.clear();
     if (redialMs !== null) this.#timer.set(redialMs, () => void this.#connect());
     if (socket !== null) {
-      socket.onmessage = socket.onclose = null; // its last words may come a minute late
+      socket.onmessage = socket.onclose = null; // its last events may come a minute late
       socket.close();
     }
     this.#set(status);

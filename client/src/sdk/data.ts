@@ -15,7 +15,7 @@ export interface DataOptions {
   rest(): Promise<string>;
   /** Sent to the REST API, and nowhere else. */
   readonly apiKey?: string | undefined;
-  /** The latest version announced; 0 = none. */
+  /** The latest announced version; 0 = none. */
   told(endpoint: string): number;
   /** Whether a change of this endpoint would be announced. */
   isWatched(endpoint: string): boolean;
@@ -23,7 +23,7 @@ export interface DataOptions {
 }
 
 export interface Health {
-  /** False while a fetch that somebody waits for keeps failing. */
+  /** False while a fetch of a watched endpoint keeps failing. */
   readonly reachable: boolean;
   readonly failing: ReadonlyMap<string, DataError>;
 }
@@ -46,7 +46,7 @@ export class DataService {
     return this.#health;
   }
 
-  /** Resolves when what earlier visits left has been read: `peek` then gives it. Never rejects, and takes a second at most. */
+  /** Resolves when datasets of earlier visits have been read: `peek` then returns them. Never rejects; takes a second at most. */
   get ready(): Promise<void> {
     return this.#options.cache.ready;
   }
@@ -56,7 +56,7 @@ export class DataService {
     return this.peek(endpoint)?.version ?? 0;
   }
 
-  /** What is held, at once and however old; null when nothing is. */
+  /** The dataset that is held, however old; null when there is none. */
   peek(endpoint: string): Dataset | null {
     return this.#options.cache.get(endpoint)?.dataset ?? null;
   }
@@ -89,7 +89,7 @@ export class DataService {
       const { body } = await getJson(this.#env, url + (after && `?after=${encodeURIComponent(after)}`), null, this.#options.apiKey);
       entries.push(...parseCatalogue(body));
       const { next } = (body ?? {}) as { next?: unknown };
-      // A name that is not a later one would be asked for for ever.
+      // Without this check, a name that is not a later one would be requested endlessly.
       if (typeof next !== "string" || next <= after) return entries;
       after = next;
     }
@@ -104,12 +104,12 @@ export class DataService {
     this.spread();
   }
 
-  /** Many tabs are about to fetch for the same reason: what starts within the next two seconds starts at a random moment. */
+  /** Fetches of the next two seconds start at a random moment, because many tabs are about to fetch for the same reason. */
   spread(): void {
     this.#scheduler.spread();
   }
 
-  /** Things look better: fetches that wait to be repeated are repeated within two seconds. */
+  /** Repeats pending fetches within two seconds, because the service may have recovered. */
   expedite(): void {
     for (const fetch of this.#fetches.values()) fetch.expedite?.();
   }
@@ -163,7 +163,7 @@ export class DataService {
     return dataset;
   }
 
-  /** While a view hears of changes it waits for data: for a service in trouble, and for a version that was announced. */
+  /** A fetch of a watched endpoint is repeated after a transient failure, and until an announced version is there. */
   #mayRepeat(endpoint: string, failure: DataError): boolean {
     if (failure.status === 429 || failure.status === 503) this.#scheduler.hold(failure.retryAfterMs ?? 0);
     const behind = this.#options.told(endpoint) > this.held(endpoint);

@@ -16,16 +16,16 @@ export interface Dataset {
   /** Length of an interval, an ISO 8601 duration. */
   readonly resolution: string;
   readonly points: readonly Point[];
-  /** Deleted at this version; it has no points then. */
+  /** Whether it was deleted at this version; it has no points then. */
   readonly gone: boolean;
-  /** False for what an earlier visit left, and for what came into doubt, until the Data Service has confirmed it. */
+  /** False for a dataset of an earlier visit, or of before a resync, until the Data Service has confirmed it. */
   readonly confirmed: boolean;
 }
 
 export interface CatalogueEntry {
   readonly endpoint: string;
   readonly title: string;
-  /** What it is about: the area (such as `GR`) and the quantity (such as `load`); empty when the service does not say. */
+  /** The area (such as `GR`) and the quantity (such as `load`); empty where the source has none. */
   readonly area?: string;
   readonly quantity?: string;
   readonly unit: string;
@@ -52,7 +52,7 @@ export function parseDataset(endpoint: string, body: unknown): Dataset | null {
   };
 }
 
-/** What stands for a deleted dataset, from the body of a 410; where that names no version, it is the newest known one. */
+/** A deleted dataset, from the body of a 410; without a version there, it has the newest known one. */
 export function tombstone(endpoint: string, body: unknown, held: Dataset | undefined, told: number): Dataset {
   const { version, time } = (body ?? {}) as { version?: unknown; time?: unknown };
   return {

@@ -1,4 +1,4 @@
-/** Puts the two services combinedStatus: what one is told, the other fetches, and what it holds is what the server is told. */
+/** Joins the two services: announced versions are fetched, and held versions are the known versions of subscriptions. */
 
 import { DataCache } from "./cache.ts";
 import { ConfigSource } from "./config.ts";
@@ -34,7 +34,7 @@ export interface Diem {
   readonly stats: Stats;
   /**
    * Subscribes, fetches, and calls `onData` with what is held, once more if that was unconfirmed and now is confirmed, and
-   * with every newer version. `onProblem` hears of a subscription that was rejected and of data that cannot be had. Returns
+   * with every newer version. `onProblem` is called for a subscription that was rejected, and for data that cannot be fetched. Returns
    * the function that stops it.
    */
   watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
@@ -42,7 +42,7 @@ export interface Diem {
   close(): void;
   /**
    * For signing out: disconnects, and forgets what is held, here and on this device, of every key. Nothing is held or repeated
-   * afterwards; whoever signs in next needs another `Diem`. Rejects when the device does not let go of it.
+   * afterwards; the next user needs a new `Diem`. Rejects when the device's store cannot be emptied.
    */
   clear(): Promise<void>;
 }
@@ -69,18 +69,18 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
   });
 
   let opened = false;
-  let wasLost = false; // a further connection that is made for a new endpoint brings no crowd of fetches
+  let wasLost = false; // only a reconnect spreads fetches, not a further connection for a new endpoint
   updates.connection.observe(({ state }) => {
     if (state === "open" && wasLost && opened) data.spread();
     if (state !== "connecting") wasLost = state !== "open";
     opened ||= state === "open";
   });
-  let wasLive: boolean | null = null; // null: never yet, and the first time is no return
+  let wasLive: boolean | null = null; // null: not known yet; the first time it is live is not a recovery
   updates.live.observe(({ live }) => {
     if (live && wasLive === false) data.expedite();
     wasLive = live || (wasLive === null ? null : false);
   });
-  // A page that somebody looks at again may have slept, or lain in the browser's cache, with its connection dead since.
+  // A page that becomes visible may have been asleep, or in the browser's cache, with a connection that is dead since.
   const awake = (): void => {
     if (updates.connection.value.state === "open") updates.connect();
   };
@@ -170,7 +170,7 @@ function watch(
   };
 }
 
-/** Whether a view that shows `shown` has something to gain from `dataset`. */
+/** Whether a view that shows `shown` should be given `dataset`. */
 function isNews(dataset: Dataset, shown: Dataset): boolean {
   if (dataset.version !== shown.version) return dataset.version > shown.version;
   return dataset.gone !== shown.gone || (dataset.confirmed && !shown.confirmed);

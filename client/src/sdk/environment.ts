@@ -39,11 +39,11 @@ export interface Environment {
   later(ms: number, run: () => void): Timer;
   cancel(timer: Timer): void;
   microtask(run: () => void): void;
-  /** Takes an error thrown by a callback of the application, so that it reaches nobody else. */
+  /** Reports an error thrown by a callback of the application, so that it stops nothing else. */
   report(error: unknown): void;
   socket(url: string, protocol: string): Socket;
   fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
-  /** A one-way digest of a text. Null, or left out, where the host has none: what a key may read is then not kept. */
+  /** A one-way digest of a text. Null, or left out, where the host has none: what a key may read is then not stored. */
   digest?(text: string): Promise<string | null>;
   /** Null where the host has none or forbids it: the SDK then works without. */
   readonly storage: Store | null;
@@ -51,7 +51,7 @@ export interface Environment {
   readonly baseUrl: string;
 }
 
-/** The environment of a browser page. What is kept of the deployment at `configUrl` is kept apart from that of any other. */
+/** The environment of a browser page. Datasets of the deployment at `configUrl` are stored apart from those of any other. */
 export function browserEnvironment(configUrl = "/config.json"): Environment {
   const client = clientId(orNull(() => window.sessionStorage));
   orNull(() => dropOld(window.localStorage));
@@ -71,7 +71,7 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
   };
 }
 
-/** Versions and data of two deployments do not compare, though their endpoints may have the same names. */
+/** Versions of two deployments cannot be compared, although their endpoints may have the same names. */
 function databaseOf(configUrl: string): string {
   const { href } = new URL(configUrl, document.baseURI);
   return href === `${location.origin}/config.json` ? NAME : `${NAME} ${href}`;
@@ -102,7 +102,7 @@ export interface KeyValueStore {
 const KEY = "diem.client";
 const FORM = /^[A-Za-z0-9_-]{8,64}$/;
 
-/** The page's name for itself: the same after a reload where `storage` (of the session) keeps it, otherwise new. */
+/** The page's random identity (docs/protocol.md section 8): the same after a reload where `storage` (of the session) keeps it. */
 export function clientId(storage: KeyValueStore | null): string {
   try {
     const kept = storage?.getItem(KEY);
@@ -115,14 +115,14 @@ export function clientId(storage: KeyValueStore | null): string {
   }
 }
 
-/** The URL with the page's name in its query. */
+/** The URL with the page's identity in its query. */
 export function withClient(url: string, client: string): string {
   return `${url}${url.includes("?") ? "&" : "?"}client=${client}`;
 }
 
 const randomId = (): string => hex(crypto.getRandomValues(new Uint8Array(16)));
 
-/** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none: it keeps it from pages of plain http. */
+/** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none, as on pages over plain http. */
 export async function digest(text: string): Promise<string | null> {
   if (!crypto.subtle) return null;
   return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))));

@@ -1,10 +1,10 @@
-/** Fetches under way: who waits for which request, and when a request may go out. */
+/** Pending fetches: which caller waits for which request, and when a request may be sent. */
 
 import type { Dataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
 
-/** A promise and its ends. */
-class Waiters {
+/** A promise, and the functions that end it. */
+class Deferred {
   resolve!: (dataset: Dataset) => void;
   reject!: (error: unknown) => void;
   readonly promise = new Promise<Dataset>((resolve, reject) => {
@@ -13,34 +13,34 @@ class Waiters {
   });
 
   constructor() {
-    this.promise.catch(() => undefined); // whoever asked sees the rejection; with nobody left it is no error
+    this.promise.catch(() => undefined); // callers see the rejection; without any it is not an error
   }
 }
 
 /**
- * Two groups are enough: those whom any answer to the request under way satisfies, and those who asked after something
- * newer was announced. Under a burst the first group is served at every answer, so a view never starves behind a
- * version that keeps growing.
+ * Two groups of callers are enough: those that any answer to the pending request satisfies, and those that came after
+ * something newer was announced. Under a burst the first group is served at every answer, so a view never starves behind
+ * a version that keeps growing.
  */
 export class PendingFetch {
-  #now = new Waiters();
-  #next: Waiters | null = null;
-  #out = false;
+  #now = new Deferred();
+  #next: Deferred | null = null;
+  #isPending = false;
   #needed = 0;
   #suspect = false;
-  /** Ends the present delay at once, with a new one. */
+  /** Replaces the present delay by a shorter one. */
   expedite: (() => void) | null = null;
 
-  /** Joins: `told` is the version announced so far. */
+  /** Waits for the dataset; `told` is the version announced so far. */
   join(told: number): Promise<Dataset> {
-    if (!this.#out || (told <= this.#needed && !this.#suspect)) return this.#now.promise;
-    this.#next ??= new Waiters();
+    if (!this.#isPending || (told <= this.#needed && !this.#suspect)) return this.#now.promise;
+    this.#next ??= new Deferred();
     return this.#next.promise;
   }
 
-  /** A request goes out; its answer must be at least version `told`. All who wait, wait for it. */
+  /** A request is sent; its answer must be at least version `told`. All callers wait for it. */
   sent(told: number): void {
-    this.#out = true;
+    this.#isPending = true;
     this.#needed = told;
     this.#suspect = false;
     const later = this.#next;
@@ -48,32 +48,32 @@ export class PendingFetch {
     this.#next = null;
   }
 
-  /** What is held came into doubt: an answer to the request under way no longer settles it. */
+  /** The dataset must be fetched again: an answer to the pending request is not enough. */
   suspect(): void {
-    this.#suspect = this.#out;
+    this.#suspect = this.#isPending;
   }
 
-  /** The request brought nothing. */
+  /** The request failed. */
   failed(): void {
-    this.#out = false;
+    this.#isPending = false;
   }
 
   /**
    * `dataset` is held after the request; `told` is the version announced by now. `done`: nothing newer is known.
-   * `again`: those who waited are served, and something newer is due. `stale`: the answer is older than what was needed.
+   * `again`: the callers are served, and something newer is due. `stale`: the answer is older than what was needed.
    */
   completed(dataset: Dataset, told: number): "done" | "again" | "stale" {
-    this.#out = false;
+    this.#isPending = false;
     if (dataset.version < this.#needed) return "stale";
     const done = dataset.version >= told && !this.#suspect;
     this.#now.resolve(dataset);
     if (done) this.#next?.resolve(dataset);
-    else this.#now = this.#next ?? new Waiters();
+    else this.#now = this.#next ?? new Deferred();
     this.#next = null;
     return done ? "done" : "again";
   }
 
-  /** Gives up: everybody who waits is told why. */
+  /** Gives up: all callers get the error. */
   ended(error: unknown): void {
     this.#now.reject(error);
     this.#next?.reject(error);
@@ -96,19 +96,19 @@ export class FetchScheduler {
     this.#spreadUntil = Math.max(this.#spreadUntil, this.#env.now() + SPREAD_MS);
   }
 
-  /** The service wants to be left alone for `ms`; what comes then is spread, too. */
+  /** Sends nothing for `ms`, as the service asked; what is sent then is spread, too. */
   hold(ms: number): void {
     this.#notBefore = Math.max(this.#notBefore, this.#env.now() + ms);
     this.#spreadUntil = Math.max(this.#spreadUntil, this.#notBefore + SPREAD_MS);
   }
 
-  /** The delay of a request that could go out now, milliseconds. */
+  /** Delay of a request in milliseconds. */
   get delay(): number {
     const spread = this.#env.now() < this.#spreadUntil ? this.#env.random() * SPREAD_MS : 0;
     return this.#held + spread;
   }
 
-  /** Resolves after `ms`; when the fetch is expedited, within two seconds, but not while the service wants to be left alone. */
+  /** Resolves after `ms`; when the fetch is expedited, within two seconds, but not before the time that the service asked for. */
   wait(fetch: PendingFetch, ms: number): Promise<void> {
     if (ms <= 0) return Promise.resolve();
     return new Promise((resolve) => {

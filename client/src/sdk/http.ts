@@ -9,7 +9,7 @@ const MAX_RETRY_AFTER_MS = 300_000;
 export class DataError extends Error {
   override readonly name = "DataError";
   readonly status: number;
-  /** What the server asked for with Retry-After, in milliseconds; null when it did not. */
+  /** `Retry-After` in milliseconds; null without one. */
   readonly retryAfterMs: number | null;
 
   constructor(message: string, status = 0, retryAfterMs: number | null = null) {
@@ -18,7 +18,7 @@ export class DataError extends Error {
     this.retryAfterMs = retryAfterMs;
   }
 
-  /** Whether the same request may succeed later without anybody changing it. */
+  /** Whether the same request may succeed later. */
   get retriable(): boolean {
     return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
   }
@@ -32,8 +32,8 @@ export interface Answer {
 }
 
 /**
- * GETs `url` as JSON, past the browser's own HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
- * line, a body that is no JSON and ten seconds without an end throw `DataError`.
+ * GETs `url` as JSON, bypassing the browser's HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
+ * connection, a body that is not JSON and a response that takes more than ten seconds throw `DataError`.
  */
 export function getJson(env: Environment, url: string, etag?: string | null, apiKey?: string): Promise<Answer> {
   return request(env, url, { ...(etag && { "If-None-Match": etag }), ...(apiKey && { Authorization: `Bearer ${apiKey}` }) }, {});

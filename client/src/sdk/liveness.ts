@@ -1,9 +1,9 @@
 /** Liveness of a connection, folded from the server's `status` frames. */
 
 export interface LiveStatus {
-  /** There is a connection, and the server behind it is in touch with the source. */
+  /** There is a connection, and its server receives updates as they happen. */
   readonly live: boolean;
-  /** Since when, as the server says; null when it did not. */
+  /** Since when, by the server's status; null when it has none. */
   readonly since: string | null;
   /** Endpoints that are not live although the rest is. */
   readonly affected: ReadonlySet<string>;
@@ -13,10 +13,10 @@ const NOBODY: ReadonlySet<string> = new Set();
 
 /** Without a connection nothing is live. */
 export const OFFLINE: LiveStatus = { live: false, since: null, affected: NOBODY };
-/** A server that is not live says so; until then a new connection is. */
+/** A new connection is live until the server sends another status. */
 export const ONLINE: LiveStatus = { live: true, since: null, affected: NOBODY };
 
-/** Folds a `status` frame in: without endpoints it speaks for all, with endpoints for these alone. */
+/** Applies a `status` frame: without endpoints it applies to all, with endpoints to these only. */
 export function nextLive(
   previous: LiveStatus,
   frame: { live: boolean; since: string | null; endpoints: string[] | null },

@@ -1,4 +1,4 @@
-/** The metadata service: asks where endpoints are served, one request at a time, and trusts only hosts of the configuration. */
+/** Requests to the metadata services: where endpoints are served, on hosts that the configuration trusts. */
 
 import { Backoff } from "./backoff.ts";
 import type { Environment } from "./environment.ts";
@@ -17,7 +17,7 @@ export interface Metadata {
   readonly hosts: ReadonlySet<string>;
 }
 
-/** Asks the metadata service at `base`. Throws `DataError`. */
+/** Locates endpoints at the metadata service `base`. Throws `DataError`. */
 export async function locate(
   env: Environment,
   base: string,
@@ -29,15 +29,15 @@ export async function locate(
   return parseLocated(body, metadata);
 }
 
-/** Reads an answer; owners that are not trusted are left out. Throws `DataError`. */
+/** Parses an answer; servers that are not trusted are left out. Throws `DataError`. */
 export function parseLocated(body: unknown, metadata: Metadata): Located {
   const { clone, endpoints, epoch, rejected, servers } = (body ?? {}) as Record<string, unknown>;
   if (typeof endpoints !== "object" || endpoints === null) throw new DataError("not an answer about owners");
-  let foreign: string | null = null;
+  let untrusted: string | null = null;
   const trusted = (url: unknown): string | null => {
     if (typeof url !== "string") return null;
     const known = trustedUrl(url, metadata);
-    if (known === null) foreign = url;
+    if (known === null) untrusted = url;
     return known;
   };
   const places = Object.entries(endpoints as Record<string, { owner?: unknown; hot?: unknown } | null>).map(
@@ -48,14 +48,15 @@ export function parseLocated(body: unknown, metadata: Metadata): Located {
     endpoints: new Map(places),
     rejected: (rejected ?? {}) as Record<string, Rejection>,
     servers: (Array.isArray(servers) ? servers : []).map(trusted).filter((url) => url !== null),
-    foreign,
-    epoch: Number(epoch),
+    untrusted,
+    epoch: Number.isSafeInteger(epoch) ? (epoch as number) : null,
   };
 }
 
 /**
- * The URL to dial for a server that somebody named, or null when its host is none of the configuration's. A loopback
- * address is the server's own view of itself: for this client it is at the host where the configuration came from.
+ * The URL to dial for a server that a server or the metadata service named; null if it is not trusted. A loopback address
+ * is the server's own view of itself: it is replaced by the host of the configuration. Any other host must be in `hosts`.
+ * The Python client has the same rule (diem/links/client/locator.py); tests/cases/owner_urls.json has the cases that both pass.
  */
 export function trustedUrl(url: string, { host, scheme, hosts }: Metadata): string | null {
   let parsed: URL;
@@ -64,48 +65,69 @@ export function trustedUrl(url: string, { host, scheme, hosts }: Metadata): stri
   } catch {
     return null;
   }
-  if (!/^wss?:$/.test(parsed.protocol) || parsed.username !== "") return null;
+  if (!/^wss?:$/.test(parsed.protocol) || parsed.username + parsed.password) return null;
   if (/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(parsed.hostname)) {
     return `${scheme}//${host}${parsed.port && `:${parsed.port}`}${parsed.pathname}`;
   }
   return hosts.has(parsed.hostname) ? parsed.href : null;
 }
 
-/** Who waits for an answer does so this long, and then does without. */
-const ANSWER_WAIT_MS = 2_000;
-/** After so long of nothing but older maps one is trusted: the map was begun anew. */
+/** A dial waits this long for the metadata service, then goes to the same server as before. */
+const ANSWER_TIMEOUT_MS = 2_000;
+/** After so long of nothing but older maps one is accepted: the map was begun anew. */
 const ACCEPT_OLDER_AFTER_MS = 60_000;
 
-export interface LocatorOptions {
-  /** Who knows the owners, after so many failures in a row; null: nobody any more. */
-  metadata(failures: number): Promise<Metadata | null>;
-  /** `older`: it goes by an older map than an answer before it. */
-  answered(names: readonly string[], answer: Located, older: boolean): void;
-  unanswered(names: readonly string[]): void;
-  /** `metadata` gave null. */
-  abandon(): void;
-  /** Nothing is due now. */
-  rested(): void;
+/**
+ * Whether an answer may replace an earlier one, by the epochs of their maps: a service may be behind the one before. The
+ * Python client has the same rule (diem/links/epochs.py); tests/cases/epochs.json has the cases that both pass.
+ */
+export class EpochGuard {
+  #epoch = -1;
+  /** When the first and the last of the older answers came; the last is -Infinity when a newer one came since. */
+  #olderSince = 0;
+  #olderAt = Number.NEGATIVE_INFINITY;
+
+  /** Whether to go by a map of this epoch from now on; `now` is milliseconds of a monotonic clock. */
+  admits(epoch: number, now: number): boolean {
+    if (epoch < this.#epoch) {
+      // Answers that are far apart prove nothing about the time between them.
+      if (now - this.#olderAt > ACCEPT_OLDER_AFTER_MS) this.#olderSince = now;
+      this.#olderAt = now;
+      if (now - this.#olderSince < ACCEPT_OLDER_AFTER_MS) return false;
+    }
+    this.#epoch = epoch;
+    this.#olderAt = Number.NEGATIVE_INFINITY;
+    return true;
+  }
 }
 
-/** The clone that the first answer chose is kept for the life of the page. */
+export interface LocatorOptions {
+  /** The metadata services, after so many failures in a row; null: the configuration names none any longer. */
+  metadata(failures: number): Promise<Metadata | null>;
+  /** `older`: its epoch is older than a previous answer's. */
+  answered(names: readonly string[], answer: Located, older: boolean): void;
+  unanswered(names: readonly string[]): void;
+  /** `metadata` returned null. */
+  abandon(): void;
+  /** Nothing is due now. */
+  idle(): void;
+}
+
+/** One request at a time. The clone that the first answer chose is kept for the life of the page. */
 export class Locator {
   readonly #env: Environment;
   readonly #routes: Routes;
   readonly #options: LocatorOptions;
   readonly #backoff: Backoff;
   readonly #timer: ResettableTimer;
-  /** Which of several metadata services is asked, counted round and round. */
+  /** Index of the metadata service to use, modulo their number; the next one after a failure or an older answer. */
   #next: number;
   #isOpen = false;
-  #trusted: Metadata | null = null;
+  #metadata: Metadata | null = null;
   #clone: number | null = null;
-  #epoch = -1;
-  /** When the first and the last of the older answers came; the last is never when a newer one came since. */
-  #olderSince = 0;
-  #olderAt = Number.NEGATIVE_INFINITY;
+  readonly #epochs = new EpochGuard();
   #locating = false;
-  /** After a failed locate: when the next is due. */
+  /** No request before this time, after a failed one. */
   #notBefore = 0;
   #problem = "";
   #waiting: (() => void)[] = [];
@@ -119,7 +141,7 @@ export class Locator {
     this.#next = Math.floor(env.random() * 1_000);
   }
 
-  /** Why something cannot be located; "" = it can, as far as anybody knows. */
+  /** Why something cannot be located; "" = no problem is known. */
   get problem(): string {
     return this.#problem;
   }
@@ -132,7 +154,7 @@ export class Locator {
   open(): void {
     this.#isOpen = true;
     this.#notBefore = 0;
-    this.soon();
+    this.locate();
   }
 
   close(): void {
@@ -143,28 +165,28 @@ export class Locator {
   }
 
   /** Locates what is due after this turn of the event loop. */
-  soon(): void {
+  locate(): void {
     if (this.#locating || !this.#isOpen) return;
     this.#locating = true;
     this.#env.microtask(() => void this.#locateDue());
   }
 
-  /** Resolves when what is due has been located, or is not in time. */
-  rested(): Promise<void> {
+  /** Resolves when what is due has been located, or after a timeout. */
+  located(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = this.#env.later(ANSWER_WAIT_MS, resolve);
+      const timer = this.#env.later(ANSWER_TIMEOUT_MS, resolve);
       this.#waiting.push(() => {
         this.#env.cancel(timer);
         resolve();
       });
-      this.soon();
+      this.locate();
     });
   }
 
-  /** The owner that a server names, if it is one to dial. */
+  /** The URL to dial for an owner that a server named; null if it is not trusted. */
   trustedUrl(owner: string | null): string | null {
-    const known = owner !== null && this.#trusted !== null ? trustedUrl(owner, this.#trusted) : null;
-    if (owner !== null && known === null) this.#problem = foreign(owner);
+    const known = owner !== null && this.#metadata !== null ? trustedUrl(owner, this.#metadata) : null;
+    if (owner !== null && known === null) this.#problem = untrusted(owner);
     return known;
   }
 
@@ -174,15 +196,17 @@ export class Locator {
       const names = this.#routes.toLocate(this.#env.now());
       if (names.length === 0) break;
       try {
-        const answer = await this.#ask(names);
+        const answer = await this.#request(names);
         if (answer === null) break;
         this.#backoff.reset();
         this.#clone = answer.clone ?? this.#clone;
-        this.#problem = answer.foreign === null ? "" : foreign(answer.foreign);
-        this.#options.answered(names, answer, this.#isOlder(answer.epoch));
+        this.#problem = answer.untrusted === null ? "" : untrusted(answer.untrusted);
+        const older = answer.epoch !== null && !this.#epochs.admits(answer.epoch, this.#env.now());
+        if (older) this.#next += 1;
+        this.#options.answered(names, answer, older);
       } catch (error) {
         const retryMs = error instanceof DataError ? error.retryAfterMs : null;
-        this.#notBefore = this.#env.now() + Math.max(this.#backoff.next(), retryMs ?? 0);
+        this.#notBefore = this.#env.now() + this.#backoff.next() + (retryMs ?? 0);
         this.#problem = "the metadata service does not answer";
         this.#next += 1;
         this.#options.unanswered(names);
@@ -192,14 +216,14 @@ export class Locator {
     for (const resume of this.#waiting.splice(0)) resume();
     this.#timer.clear();
     const delay = this.due - this.#env.now();
-    if (this.#isOpen && delay < Number.POSITIVE_INFINITY) this.#timer.set(delay, () => this.soon());
-    this.#options.rested();
+    if (this.#isOpen && delay < Number.POSITIVE_INFINITY) this.#timer.set(delay, () => this.locate());
+    this.#options.idle();
   }
 
-  async #ask(names: readonly string[]): Promise<Located | null> {
+  async #request(names: readonly string[]): Promise<Located | null> {
     const { failures } = this.#backoff;
     const metadata = await this.#options.metadata(failures);
-    this.#trusted = metadata;
+    this.#metadata = metadata;
     if (metadata === null) {
       this.#options.abandon();
       return null;
@@ -208,22 +232,6 @@ export class Locator {
     const base = services[this.#next % services.length] as string;
     return locate(this.#env, base, metadata, names, this.#clone);
   }
-
-  #isOlder(epoch: number): boolean {
-    const now = this.#env.now();
-    if (epoch < this.#epoch) {
-      // Who asks seldom does not know what there was between two answers.
-      if (now - this.#olderAt > ACCEPT_OLDER_AFTER_MS) this.#olderSince = now;
-      this.#olderAt = now;
-      if (now - this.#olderSince < ACCEPT_OLDER_AFTER_MS) {
-        this.#next += 1;
-        return true;
-      }
-    }
-    this.#epoch = epoch;
-    this.#olderAt = Number.NEGATIVE_INFINITY;
-    return false;
-  }
 }
 
-const foreign = (url: string): string => `refused a server that is on another host: ${url}`;
+const untrusted = (url: string): string => `refused a server that is on another host: ${url}`;

@@ -1,12 +1,12 @@
-/** A value that can be read now and watched from now on. */
+/** A value that can be read and observed. */
 
 export interface Observable<T> {
   readonly value: T;
-  /** Calls `listener` with the present value at once and with every later one; returns the function that stops it. */
+  /** Calls `listener` with the present value at once and with every later one; returns a function that stops it. */
   observe(listener: (value: T) => void): () => void;
 }
 
-/** Calls the application: a fault of it is reported as any uncaught error is, and stops neither the SDK nor other listeners. */
+/** Calls the application: an error that it throws is reported as an uncaught one, and stops neither the SDK nor other listeners. */
 export function guarded(call: () => void): void {
   try {
     call();

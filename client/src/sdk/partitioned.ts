@@ -1,4 +1,4 @@
-/** Partitioned mode: one session for each server that owns something wanted, kept in step with what the metadata service says. */
+/** Partitioned mode: one session for each server that owns a subscribed endpoint (docs/protocol.md section 4.1). */
 
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment } from "./environment.ts";
@@ -29,7 +29,7 @@ export class PartitionedTransport implements Transport {
   readonly #publishSoon: () => void;
   #isOpen = false;
 
-  /** `abandon` is called when the configuration names no metadata service any more. */
+  /** `abandon` is called when the configuration no longer names a metadata service. */
   constructor(
     env: Environment,
     listener: Listener,
@@ -45,10 +45,10 @@ export class PartitionedTransport implements Transport {
       answered: (names, answer, older) => this.#answered(names, answer, older),
       unanswered: (names) => this.#unanswered(names),
       abandon,
-      rested: () => this.#publishSoon(),
+      idle: () => this.#publishSoon(),
     });
     this.#pool = new ServerPool(env, listener, {
-      dial: (url, named) => this.#dial(url, named),
+      select: (url, listed) => this.#select(url, listed),
       routing: (url) => this.#routing(url),
       lost: (url) => this.#apply(this.#routes.lost(url)),
       suspected: (url) => this.#suspect(url),
@@ -56,16 +56,14 @@ export class PartitionedTransport implements Transport {
     });
   }
 
-  want(endpoint: string): void {
-    this.#routes.want(endpoint, this.#env.now());
-    this.#locator.soon();
+  subscribe(endpoint: string): void {
+    this.#routes.add(endpoint, this.#env.now());
+    this.#locator.locate();
     this.#publishSoon();
   }
 
-  release(endpoint: string): void {
-    const steps = this.#routes.release(endpoint);
-    if (steps.length > 0) this.#routes.retryLimited(this.#env.now());
-    this.#apply(steps);
+  unsubscribe(endpoint: string): void {
+    this.#apply(this.#routes.remove(endpoint, this.#env.now()));
   }
 
   isRefused(endpoint: string): boolean {
@@ -95,7 +93,7 @@ export class PartitionedTransport implements Transport {
     const open = this.#pool.sessions.filter(([, session]) => session.status.value.state === "open");
     const live = new Map(open.map(([url, session]) => [url, session.live.value.live]));
     this.#apply(this.#routes.located(names, answer, live, this.#env.now(), older));
-    if (!older) this.#named(names, answer);
+    if (!older) this.#setListed(names, answer);
     for (const name of names) {
       const rejection = answer.rejected[name];
       if (rejection && this.#routes.isRefused(name)) this.#listener.refused(name, rejection);
@@ -104,29 +102,29 @@ export class PartitionedTransport implements Transport {
 
   #unanswered(names: readonly string[]): void {
     this.#routes.unanswered(names, this.#env.now());
-    this.#named(names, null);
+    this.#setListed(names, null);
   }
 
-  /** Tells the servers of `names`, each once, whether an answer has named them. */
-  #named(names: readonly string[], answer: Located | null): void {
+  /** Passes on to the servers of `names`, once each, whether an answer lists them. */
+  #setListed(names: readonly string[], answer: Located | null): void {
     const servers = new Map<string, boolean>();
     for (const name of names) {
       const url = this.#routes.url(name);
       if (url === null) continue;
       const place = answer?.endpoints.get(name);
-      const isNamed = place?.hot ? answer?.servers.includes(url) === true : place?.owner === url;
-      servers.set(url, isNamed || servers.get(url) === true);
+      const listed = place?.hot ? answer?.servers.includes(url) === true : place?.owner === url;
+      servers.set(url, listed || servers.get(url) === true);
     }
-    for (const [url, isNamed] of servers) this.#pool.named(url, isNamed);
+    for (const [url, listed] of servers) this.#pool.setListed(url, listed);
   }
 
-  #apply(steps: readonly RoutingAction[]): void {
-    for (const { kind, endpoint, url } of steps) {
-      if (kind === "join") this.#pool.session(url).want(endpoint);
-      else this.#pool.get(url)?.release(endpoint);
+  #apply(actions: readonly RoutingAction[]): void {
+    for (const { kind, endpoint, url } of actions) {
+      if (kind === "join") this.#pool.session(url).subscribe(endpoint);
+      else this.#pool.get(url)?.unsubscribe(endpoint);
     }
-    this.#pool.tidy((url) => this.#routes.uses(url));
-    this.#locator.soon();
+    this.#pool.closeIdle((url) => this.#routes.uses(url));
+    this.#locator.locate();
     this.#publishSoon();
   }
 
@@ -139,34 +137,35 @@ export class PartitionedTransport implements Transport {
     };
   }
 
-  /** Where to dial: before another attempt it is asked whether anything is still there. */
-  async #dial(url: string, named: boolean): Promise<string> {
-    if (!named) {
+  /** The URL to dial, after locating its endpoints unless the server was just listed. */
+  async #select(url: string, listed: boolean): Promise<string> {
+    if (!listed) {
       this.#suspect(url);
-      await this.#locator.rested();
-      if (!this.#routes.uses(url)) throw new DataError("nothing is wanted there any more");
+      await this.#locator.located();
+      if (!this.#routes.uses(url)) throw new DataError("no endpoint is there");
     }
     return url;
   }
 
   #refused(url: string, refused: readonly [string, Rejection][]): void {
-    const steps = refused.flatMap(([endpoint, rejection]) => {
+    const actions = refused.flatMap(([endpoint, rejection]) => {
       if (rejection.code === "not_owner") {
         return this.#routes.notOwner(url, endpoint, this.#locator.trustedUrl(rejection.owner ?? null), this.#env.now());
       }
-      // For what was refused for the limit before, the views know.
+      // The views were notified when it was first refused for the limit.
       const known = this.#routes.isRefused(endpoint);
       const isLimit = rejection.code === "limit";
-      const steps = this.#routes[isLimit ? "overLimit" : "registered"](url, [endpoint], this.#env.now());
+      const now = this.#env.now();
+      const actions = isLimit ? this.#routes.overLimit(url, endpoint, now) : this.#routes.registered(url, [endpoint], now);
       if (!isLimit || (!known && this.#routes.isRefused(endpoint))) this.#listener.refused(endpoint, rejection);
-      return steps;
+      return actions;
     });
-    this.#apply(steps);
+    this.#apply(actions);
   }
 
   #suspect(url: string): void {
     this.#routes.suspect(url, this.#env.now());
-    this.#locator.soon();
+    this.#locator.locate();
   }
 
   #publish(): void {
@@ -180,13 +179,13 @@ export class PartitionedTransport implements Transport {
     const { mode } = this.status.value;
     if (!this.#isOpen) return { ...combinedStatus([], mode), state: "closed", code: 1000 };
     const needed = this.#pool.sessions.filter(([url]) => this.#routes.uses(url)).map(([, session]) => session.status.value);
-    if (this.#routes.hasUnplaced) needed.push(this.#searching());
-    if (this.#routes.hasUnregistered) needed.push(combinedStatus([], mode)); // an open connection is not enough: its server has to answer
+    if (this.#routes.hasUnplaced) needed.push(this.#locating());
+    if (this.#routes.hasUnregistered) needed.push(combinedStatus([], mode)); // a connection that is open is not enough: its server has to answer
     return combinedStatus(needed, mode);
   }
 
-  /** What is not located yet counts as a connection that is not there yet. */
-  #searching(): ConnectionStatus {
+  /** What is not located yet counts as a connection that is not open yet. */
+  #locating(): ConnectionStatus {
     const { due, problem } = this.#locator;
     const retryAt = due > this.#env.now() && due < Number.POSITIVE_INFINITY ? due : null;
     const isFirst = problem === "" && retryAt === null;
@@ -194,7 +193,7 @@ export class PartitionedTransport implements Transport {
     return { state: isFirst ? "connecting" : "reconnecting", code: null, reason, retryAt, server: "", mode: "" };
   }
 
-  /** Every endpoint with whether its changes arrive as they happen. */
+  /** Every endpoint, and whether it is live. */
   *#endpoints(): Iterable<[string, boolean]> {
     for (const endpoint of this.#routes.endpoints) {
       yield [endpoint, this.isLive(endpoint)];
@@ -202,11 +201,11 @@ export class PartitionedTransport implements Transport {
   }
 }
 
-const BADNESS = { open: 0, connecting: 1, reconnecting: 2, closed: 3 };
+const SEVERITY = { open: 0, connecting: 1, reconnecting: 2, closed: 3 };
 
-/** As bad as the worst of them; without any, there is nothing yet. `server` lists all, `mode` is the last known without one. */
+/** The worst of the statuses, `connecting` without any. `server` lists all servers, `mode` is the last known one by default. */
 export function combinedStatus(needed: readonly ConnectionStatus[], mode: string): ConnectionStatus {
-  const worst = needed.reduce((a, b) => (BADNESS[b.state] > BADNESS[a.state] ? b : a), needed[0] as ConnectionStatus);
+  const worst = needed.reduce((a, b) => (SEVERITY[b.state] > SEVERITY[a.state] ? b : a), needed[0] as ConnectionStatus);
   const retries = needed.flatMap(({ retryAt }) => retryAt ?? []);
   return {
     state: worst?.state ?? "connecting",
@@ -218,7 +217,7 @@ export function combinedStatus(needed: readonly ConnectionStatus[], mode: string
   };
 }
 
-/** Live while any endpoint is; the others are the affected ones. `sessions` say since when. */
+/** Live while any endpoint is; the others are the affected ones. `since` is that of the first session with the same liveness. */
 export function combinedLiveness(endpoints: Iterable<[string, boolean]>, sessions: readonly LiveStatus[]): LiveStatus {
   const affected = new Set<string>();
   let count = 0;

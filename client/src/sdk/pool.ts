@@ -1,4 +1,4 @@
-/** The sessions to owners: made when something goes there, suspected while not live, and closed when nothing is left. */
+/** The sessions with owners: opened for their first endpoint, suspected while not live, and closed when idle. */
 
 import type { Environment } from "./environment.ts";
 import type { Listener, RoutingEvents } from "./session.ts";
@@ -6,34 +6,34 @@ import { Session } from "./session.ts";
 import { CAP_MS } from "./backoff.ts";
 import { ResettableTimer } from "./timers.ts";
 
-/** A server that is not live is suspected after this long, and as long again at random; then once more, until it is live. */
+/** A server that is not live is suspected after this and up to as much again, and then once more. */
 const SUSPECT_AFTER_MS = 5_000;
-/** Servers say every 25 s whether they are live; another one has what one that hangs had. */
+/** Servers send their status every 25 s. Another server has the endpoints of one that hangs, so it is not waited for longer. */
 const SILENCE_LIMIT_MS = 32_000;
-/** A server that is named again is dialled within this. */
-const SOON_MS = 500;
-/** The most between two dials of a server that is named: it is expected back. */
-const NAMED_CAP_MS = 5_000;
-/** A connection that nothing needs any more is kept this long. */
-const EMPTY_MS = 5_000;
+/** A server that is listed again while it waits for its next attempt is dialled within this. */
+const EXPEDITE_MS = 500;
+/** The longest window for a server that the metadata service lists: it is expected back. */
+const LISTED_CAP_MS = 5_000;
+/** A connection that nothing needs is kept this long. */
+const IDLE_MS = 5_000;
 
-/** What the sessions ask and tell; `url` says which one. */
+/** Receives the events of the sessions; `url` is their server. */
 export interface ServerPoolHandlers {
-  /** `named`: nobody is to be asked whether the server is still the one. */
-  dial(url: string, named: boolean): Promise<string>;
+  /** The URL to dial. `listed`: the metadata service has just listed the server, so its endpoints need not be located first. */
+  select(url: string, listed: boolean): Promise<string>;
   routing(url: string): RoutingEvents;
-  /** The connection is not open: what was registered on it is not. */
+  /** The connection is closed, and nothing is registered on it. */
   lost(url: string): void;
   /** The server has not been live for a while. */
   suspected(url: string): void;
-  /** Its status or liveness is another one. */
+  /** Its status or liveness has changed. */
   changed(): void;
 }
 
 interface PooledServer {
   readonly session: Session;
-  /** It is about to be dialled because it was named. */
-  named: boolean;
+  /** Whether the metadata service listed it since the last attempt. */
+  listed: boolean;
   readonly suspectTimer: ResettableTimer;
   readonly closeTimer: ResettableTimer;
 }
@@ -58,17 +58,17 @@ export class ServerPool {
     return [...this.#servers].map(([url, { session }]) => [url, session]);
   }
 
-  /** The session to this server; it is dialled when it is new. */
+  /** The session with this server, which dials if it is new. */
   session(url: string): Session {
     const known = this.get(url);
     if (known !== undefined) return known;
-    const dial = (): Promise<string> => {
-      const { named } = server;
-      server.named = false;
-      return this.#handlers.dial(url, named);
+    const select = (): Promise<string> => {
+      const { listed } = server;
+      server.listed = false;
+      return this.#handlers.select(url, listed);
     };
-    const session = new Session(this.#env, dial, this.#listener, this.#handlers.routing(url), SILENCE_LIMIT_MS);
-    const server: PooledServer = { session, named: true, suspectTimer: new ResettableTimer(this.#env), closeTimer: new ResettableTimer(this.#env) };
+    const session = new Session(this.#env, select, this.#listener, this.#handlers.routing(url), SILENCE_LIMIT_MS);
+    const server: PooledServer = { session, listed: true, suspectTimer: new ResettableTimer(this.#env), closeTimer: new ResettableTimer(this.#env) };
     this.#servers.set(url, server);
     session.connect();
     session.status.observe(({ state }) => this.#changed(url, server, state !== "open"));
@@ -76,19 +76,19 @@ export class ServerPool {
     return session;
   }
 
-  /** The metadata service was asked about this server: whether it answered, and named it. */
-  named(url: string, isNamed: boolean): void {
+  /** The metadata service listed this server for its endpoints, or did not, or gave no answer. */
+  setListed(url: string, listed: boolean): void {
     const server = this.#servers.get(url);
-    server?.session.connection.cap(isNamed ? NAMED_CAP_MS : CAP_MS);
-    if (isNamed && server?.session.connection.expedite(SOON_MS)) server.named = true;
+    server?.session.connection.cap(listed ? LISTED_CAP_MS : CAP_MS);
+    if (listed && server?.session.connection.expedite(EXPEDITE_MS)) server.listed = true;
   }
 
-  /** Closes in a while what is not used; a server that wants this client no more is dialled when it is used again. */
-  tidy(uses: (url: string) => boolean): void {
+  /** Closes what is idle for a while. A server that forbade to reconnect is dropped at once: when used again it is dialled anew. */
+  closeIdle(uses: (url: string) => boolean): void {
     for (const [url, { closeTimer, session }] of this.#servers) {
       if (uses(url)) closeTimer.clear();
       else if (session.status.value.state === "closed") this.drop(url);
-      else if (!closeTimer.isSet) closeTimer.set(EMPTY_MS, () => this.drop(url));
+      else if (!closeTimer.isSet) closeTimer.set(IDLE_MS, () => this.drop(url));
     }
   }
 

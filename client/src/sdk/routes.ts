@@ -1,15 +1,20 @@
-/** Partitioned mode: which server each endpoint is subscribed at, how it moves, and what is to be located. */
+/**
+ * Routing of endpoints to servers, for clients that know the servers of a group (docs/protocol.md section 4.1). Pure.
+ *
+ * The Python client has the same algorithm (diem/links/client/routes.py), operation by operation; tests/cases/routes.json
+ * has the cases that both pass.
+ */
 
 import { jitter } from "./backoff.ts";
 import type { Rejection } from "./messages.ts";
 
-/** Names in one request at most. */
+/** Names in one request to the metadata service. */
 export const MAX_LOCATED = 1_000;
 
 export interface Place {
-  /** The WebSocket URL of who owns it; null = nobody now, or it is hot. */
+  /** The WebSocket URL of its owner; null = it has no owner now, or it is hot. */
   readonly owner: string | null;
-  /** Every server has it. */
+  /** Whether every server has it. */
   readonly hot: boolean;
 }
 
@@ -20,46 +25,49 @@ export interface Located {
   readonly rejected: Readonly<Record<string, Rejection>>;
   /** The servers of the clone, least loaded first. */
   readonly servers: readonly string[];
-  /** An owner that was not trusted; null when there was none. */
-  readonly foreign: string | null;
-  /** Of the map that it goes by; NaN, which is older than none, when it does not say. */
-  readonly epoch: number;
+  /** A server on another host, which is left out; null when there was none. */
+  readonly untrusted: string | null;
+  /** The epoch of the map that it is based on; null when it has none. */
+  readonly epoch: number | null;
 }
 
-/** What is to be done with one endpoint at one server. A `join` of what is joined already asks again. */
+/** What to do with one endpoint at one server. A `join` where it is subscribed already subscribes it again. */
 export interface RoutingAction {
   readonly kind: "join" | "leave";
   readonly endpoint: string;
   readonly url: string;
 }
 
-/** Moves that servers ask for are followed at once this often; then there is a delay, and the metadata service is pending. */
+/** Redirects followed at once; after them the endpoint is located with back-off. */
 const MAX_HOPS = 3;
-/** What stayed this long has arrived: its hops are forgotten. */
-const STAYED_MS = 1_000;
+/** A stay of this length ends the count of hops. */
+const STAYED_AFTER_MS = 1_000;
 
-/** A new server is always joined before the old one is left. Pure: it is told the time (`now`, milliseconds). */
-export class Route {
+/**
+ * Where one endpoint is subscribed, and when it is to be located. A new server is always joined before the old one is
+ * left. `now` is milliseconds of a monotonic clock.
+ */
+class Route {
   readonly #endpoint: string;
   readonly #random: () => number;
-  /** Where it is subscribed, or about to be; null = nobody has said where yet. */
+  /** The server where it is subscribed, or about to be; null until one is known. */
   url: string | null = null;
   /** Whether that server has answered. */
   registered = false;
   #registeredAt = Number.POSITIVE_INFINITY;
-  /** Where it is subscribed still, until `url` has answered. */
+  /** The server where it stays subscribed until `url` has answered. */
   old: string | null = null;
-  /** Whether `old` was left by our own choice: it has given nothing away. */
+  /** Whether `old` was left by the client's own choice, and so still serves the endpoint. */
   oldServes = false;
-  /** How often servers have sent it on since it last stayed. */
+  /** Redirects since it last stayed at a server. */
   #hops = 0;
-  /** When it is to be located; Infinity = not. */
+  /** When to locate it; Infinity: not at all. */
   due: number;
-  /** Its locate is under way, and nothing has overtaken it. */
+  /** Whether a request to locate it is pending, and no event has superseded the answer. */
   locating = false;
-  /** The metadata service refused the name. */
+  /** Whether the metadata service rejected the name. */
   refused = false;
-  /** Its server has no room for it, and no other one has it. */
+  /** Whether its server has no room for it, and no other server has it. */
   limited = false;
 
   constructor(endpoint: string, random: () => number, now: number) {
@@ -68,7 +76,7 @@ export class Route {
     this.due = now;
   }
 
-  /** Goes to `url`. */
+  /** Moves to `url`. */
   join(url: string): RoutingAction[] {
     const unregistered = this.registered ? null : this.url;
     if (this.registered) {
@@ -79,22 +87,22 @@ export class Route {
     this.url = url;
     this.registered = false;
     this.due = Number.POSITIVE_INFINITY;
-    return [this.#step("join", url), ...(unregistered === null ? [] : [this.#step("leave", unregistered)])];
+    return [{ kind: "join", endpoint: this.#endpoint, url }, ...this.#leave(unregistered)];
   }
 
-  /** Is nowhere any more. */
+  /** Leaves every server. */
   leave(): RoutingAction[] {
-    const steps = this.leaveOld();
-    if (this.url !== null) steps.push(this.#step("leave", this.url));
+    const { url } = this;
     this.url = null;
     this.registered = false;
-    return steps;
+    return [...this.#leave(url), ...this.leaveOld()];
   }
 
+  /** Leaves the server that was kept until the new one answered. */
   leaveOld(): RoutingAction[] {
     const url = this.old;
     this.old = null;
-    return url === null ? [] : [this.#step("leave", url)];
+    return this.#leave(url);
   }
 
   /** Its server has answered. */
@@ -105,62 +113,62 @@ export class Route {
     return this.leaveOld();
   }
 
-  /** Its server gives it away, and may go on serving it until it is left. */
+  /** Its server gives it away, and may serve it until it is left. */
   moved(owner: string | null, now: number): RoutingAction[] {
-    const from = this.url;
-    this.old = from;
+    const origin = this.url;
+    this.old = origin;
     this.oldServes = false;
     this.url = null;
     this.registered = false;
-    return this.#hop(owner, from, now);
+    return this.#hop(owner, origin, now);
   }
 
   /** Its server refused to take it. */
   redirected(owner: string | null, now: number): RoutingAction[] {
-    const from = this.url;
+    const origin = this.url;
     this.url = null;
     this.registered = false;
-    return [...(from === null ? [] : [this.#step("leave", from)]), ...this.#hop(owner, from, now)];
+    return [...this.#leave(origin), ...this.#hop(owner, origin, now)];
   }
 
-  /** Its server has no room for it: it stays where it still is, and is located again after a delay. */
+  /** Its server has no room for it: it stays where it is served, and is located again after a delay. */
   overLimit(now: number): RoutingAction[] {
-    const steps = this.url === null ? [] : [this.#step("leave", this.url)];
+    const actions = this.#leave(this.url);
     this.url = this.oldServes ? this.old : null;
     this.registered = this.url !== null;
     if (this.registered) this.old = null;
     this.limited = this.url === null && this.old === null;
     this.wait(now);
-    return steps;
+    return actions;
   }
 
-  /** Nobody has it now: it is located again, after a delay. */
+  /** Locates it again after a delay, because no server has it now. */
   wait(now: number): void {
     this.#delay(Math.max(this.#hops, MAX_HOPS) + 1, now);
   }
 
-  #hop(owner: string | null, from: string | null, now: number): RoutingAction[] {
-    const hops = now - this.#registeredAt >= STAYED_MS ? 1 : this.#hops + 1;
-    this.#registeredAt = Number.POSITIVE_INFINITY; // a stay counts once, or refusals after it would go round for ever
+  #hop(owner: string | null, origin: string | null, now: number): RoutingAction[] {
+    const hops = now - this.#registeredAt >= STAYED_AFTER_MS ? 1 : this.#hops + 1;
+    this.#registeredAt = Number.POSITIVE_INFINITY; // a stay counts once, or refusals after it would redirect it endlessly
     this.#delay(hops, now);
-    return hops > MAX_HOPS || owner === null || owner === from ? [] : this.join(owner);
+    return hops > MAX_HOPS || owner === null || owner === origin ? [] : this.join(owner);
   }
 
-  /** It is to be located at once, or after its hops with back-off. */
+  /** Locates it at once, or with back-off after too many hops. */
   #delay(hops: number, now: number): void {
     this.#hops = hops;
-    this.locating = false; // an answer that is under way is older than what was just heard
+    this.locating = false; // the pending answer is older than this event
     this.due = hops > MAX_HOPS ? now + jitter(this.#random, hops - MAX_HOPS - 1) : now;
   }
 
-  #step(kind: RoutingAction["kind"], url: string): RoutingAction {
-    return { kind, endpoint: this.#endpoint, url };
+  #leave(url: string | null): RoutingAction[] {
+    return url === null ? [] : [{ kind: "leave", endpoint: this.#endpoint, url }];
   }
 }
 
 /**
- * ServerPool are hints: following a wrong one costs a hop, never an update. Pure: it is told the time (`now`, milliseconds), and
- * what it wants done it returns.
+ * The routes of all endpoints. Every event is a method that returns the actions which follow from it, in order. Owners are
+ * hints: following a wrong one costs a hop, never an update. `now` is milliseconds of a monotonic clock.
  */
 export class Routes {
   readonly #routes = new Map<string, Route>();
@@ -170,32 +178,35 @@ export class Routes {
     this.#random = random;
   }
 
-  want(endpoint: string, now: number): void {
+  /** Begins to route an endpoint: it is to be located. */
+  add(endpoint: string, now: number): void {
     this.#routes.set(endpoint, new Route(endpoint, this.#random, now));
   }
 
-  release(endpoint: string): RoutingAction[] {
+  /** Leaves an endpoint everywhere; what a server had no room for is located now if that frees a place. */
+  remove(endpoint: string, now: number): RoutingAction[] {
     const route = this.#routes.get(endpoint);
     this.#routes.delete(endpoint);
-    return [route?.url, route?.old].filter((url) => url != null).map((url) => ({ kind: "leave", endpoint, url }));
+    if (route?.registered || route?.old) for (const other of this.#routes.values()) if (other.limited) other.due = now;
+    return route?.leave() ?? [];
   }
 
-  /** Everything is to be located anew: no connection is left. */
+  /** Locates everything anew, because no connection is left. */
   restart(now: number): void {
-    for (const endpoint of this.#routes.keys()) this.want(endpoint, now);
+    for (const endpoint of this.#routes.keys()) this.add(endpoint, now);
   }
 
-  /** Where it is subscribed, or about to be; null = nowhere. */
+  /** The server where it is subscribed, or about to be; null = nowhere. */
   url(endpoint: string): string | null {
     return this.#routes.get(endpoint)?.url ?? null;
   }
 
-  /** Whether its server has answered, and has not sent it on since. */
+  /** Whether its server has answered, and has not redirected it since. */
   isRegistered(endpoint: string): boolean {
     return this.#routes.get(endpoint)?.registered === true;
   }
 
-  /** Whether the metadata service refused the name, or its server has no room for it and no other one has it. */
+  /** Whether the metadata service rejected the name, or its server has no room for it and no other one has it. */
   isRefused(endpoint: string): boolean {
     const route = this.#routes.get(endpoint);
     return route?.refused === true || route?.limited === true;
@@ -205,27 +216,27 @@ export class Routes {
     return this.#routes.keys();
   }
 
-  /** Whether any endpoint is at this server, or not gone from it yet. */
+  /** Whether any endpoint is subscribed at this server, or has not left it yet. */
   uses(url: string): boolean {
     return this.#some((route) => route.url === url || route.old === url);
   }
 
-  /** Whether an endpoint waits to be told where it is served. */
+  /** Whether the server of any endpoint is unknown. */
   get hasUnplaced(): boolean {
     return this.#some((route) => route.url === null && !route.refused && !route.limited);
   }
 
-  /** Whether an endpoint is subscribed nowhere, and its server has yet to answer. */
+  /** Whether any endpoint is subscribed nowhere, and its server has yet to answer. */
   get hasUnregistered(): boolean {
     return this.#some(({ url, old, registered, limited }) => url !== null && old === null && !registered && !limited);
   }
 
-  /** When something is to be located; Infinity = never. */
+  /** When an endpoint is to be located next; Infinity: none is. */
   get nextDue(): number {
     return Math.min(...[...this.#routes.values()].map(({ due }) => due));
   }
 
-  /** What is to be located now, as many as one request takes; it counts as pending. */
+  /** The endpoints to locate now, as many as one request takes; they count as pending. */
   toLocate(now: number): string[] {
     const names = [...this.#routes].filter(([, { due }]) => due <= now).slice(0, MAX_LOCATED);
     for (const [, route] of names) {
@@ -235,7 +246,7 @@ export class Routes {
     return names.map(([endpoint]) => endpoint);
   }
 
-  /** The request brought no answer: all stays where it is, and is still to be located. */
+  /** The request failed: all endpoints stay where they are, and are still to be located. */
   unanswered(names: readonly string[], now: number): void {
     for (const endpoint of names) {
       const route = this.#routes.get(endpoint);
@@ -247,7 +258,7 @@ export class Routes {
 
   /**
    * The metadata service's answer about `names`. `open`: the servers with an open connection, and whether they are live.
-   * `older`: the answer is good enough for what has no place, and no reason to leave one.
+   * `older`: its epoch is older than a previous answer's: it places what has no place, and moves nothing that has one.
    */
   located(names: readonly string[], answer: Located, open: ReadonlyMap<string, boolean>, now: number, older = false): RoutingAction[] {
     const pending = names.filter((endpoint) => this.#routes.get(endpoint)?.locating);
@@ -257,19 +268,19 @@ export class Routes {
     return ordered.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint) as Route;
       route.locating = false;
-      if (older && route.url !== null && !isHot(endpoint)) return [];
       if (endpoint in answer.rejected) {
         route.refused = true;
         return route.leave();
       }
-      const owner = isHot(endpoint) ? this.#anywhere(route, open, answer.servers) : answer.endpoints.get(endpoint)?.owner;
+      if (older && route.url !== null && !isHot(endpoint)) return [];
+      const owner = isHot(endpoint) ? this.#anyServer(route.url, open, answer.servers) : answer.endpoints.get(endpoint)?.owner;
       if (owner != null) return owner === route.url ? [] : route.join(owner);
       if (route.url === null) route.wait(now);
       return [];
     });
   }
 
-  /** The server answered a subscribe: what was kept elsewhere until now is left. */
+  /** The server answered a subscribe: the servers that were kept until now are left. */
   registered(url: string, names: readonly string[], now: number): RoutingAction[] {
     return names.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint);
@@ -277,37 +288,30 @@ export class Routes {
     });
   }
 
-  /** The server gives these away; it may go on serving them until they are left. */
+  /** The server gives endpoints away; it may serve them until they are left. */
   moved(url: string, names: readonly string[], owner: string | null, now: number): RoutingAction[] {
     return names.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint);
       if (route?.old === url) route.oldServes = false;
       if (route?.url !== url) return [];
-      return route.registered ? route.moved(owner, now) : this.notOwner(url, endpoint, owner, now);
+      return route[route.registered ? "moved" : "redirected"](owner, now);
     });
   }
 
-  /** The server refused to take it. */
+  /** The server refused to take an endpoint. */
   notOwner(url: string, endpoint: string, owner: string | null, now: number): RoutingAction[] {
     const route = this.#routes.get(endpoint);
     if (route?.old === url) return route.leaveOld();
     return route?.url === url ? route.redirected(owner, now) : [];
   }
 
-  /** The server has no room for it. */
-  overLimit(url: string, names: readonly string[], now: number): RoutingAction[] {
-    return names.flatMap((endpoint) => {
-      const route = this.#routes.get(endpoint);
-      return route?.url === url ? route.overLimit(now) : [];
-    });
+  /** The server has no room for an endpoint. */
+  overLimit(url: string, endpoint: string, now: number): RoutingAction[] {
+    const route = this.#routes.get(endpoint);
+    return route?.url === url ? route.overLimit(now) : [];
   }
 
-  /** There may be room again: what there was none for is to be located now. */
-  retryLimited(now: number): void {
-    for (const route of this.#routes.values()) if (route.limited) route.due = now;
-  }
-
-  /** The connection is gone, and all that was registered on it. */
+  /** The connection is closed, and nothing is registered on it. */
   lost(url: string): RoutingAction[] {
     return [...this.#routes.values()].flatMap((route) => {
       if (route.url === url) route.registered = false;
@@ -315,13 +319,16 @@ export class Routes {
     });
   }
 
-  /** What is at this server may be better off at another one: it is to be located now. */
+  /** Locates now what is at a server, because another one may have it. */
   suspect(url: string, now: number): void {
     for (const route of this.#routes.values()) if (route.url === url) route.due = now;
   }
 
-  /** A hot endpoint stays where it is live, else goes where that is so, else to a listed server, one in use before others. */
-  #anywhere({ url: present }: Route, open: ReadonlyMap<string, boolean>, servers: readonly string[]): string | null {
+  /**
+   * Chooses a server for a hot endpoint: it stays where it is live, else goes to a live server, else to a listed one,
+   * preferably one in use.
+   */
+  #anyServer(present: string | null, open: ReadonlyMap<string, boolean>, servers: readonly string[]): string | null {
     const live = [...open.keys()].filter((url) => open.get(url));
     const isListed = (url: string): boolean => servers.includes(url);
     if (present !== null && (open.get(present) || (live.length === 0 && open.has(present) && isListed(present)))) return present;

@@ -17,11 +17,12 @@ import { ResettableTimer, soon } from "./timers.ts";
 export interface Transport {
   readonly status: Observable<ConnectionStatus>;
   readonly live: Observable<LiveStatus>;
-  want(endpoint: string): void;
-  release(endpoint: string): void;
-  /** Whether the name was refused, as far as anybody knows now. */
+  /** Subscribes; an endpoint that is subscribed already is requested again. */
+  subscribe(endpoint: string): void;
+  unsubscribe(endpoint: string): void;
+  /** Whether the name is refused, as far as is known. */
   isRefused(endpoint: string): boolean;
-  /** Whether a server has registered it, and says that what it delivers is current. */
+  /** Whether a server has registered it and is live. */
   isLive(endpoint: string): boolean;
   connect(): void;
   close(): void;
@@ -53,21 +54,21 @@ export class Session implements Transport {
   readonly #routing: RoutingEvents;
   readonly connection: Connection;
   readonly live = new Subject(OFFLINE);
-  /** What the server says; of what it has not registered it says nothing. */
+  /** The server's status, which does not cover what it has not registered. */
   #announced = OFFLINE;
   readonly #subscriptions = new SubscriptionSet();
   readonly #timer: ResettableTimer;
   readonly #flushSoon: () => void;
   #bucket!: TokenBucket;
-  /** Of requests that failed for the moment. */
+  /** Of requests that failed for load. */
   readonly #backoff: Backoff;
-  /** Nothing is asked for before. */
+  /** Nothing is requested before this time. */
   #notBefore = 0;
 
-  /** `server` gives the URL to dial after so many failures in a row. */
+  /** `select` returns the URL to dial after so many failures in a row. */
   constructor(
     env: Environment,
-    server: (failures: number) => Promise<string>,
+    select: (failures: number) => Promise<string>,
     listener: Listener,
     routing: RoutingEvents,
     silenceMs = SILENCE_MS,
@@ -78,7 +79,7 @@ export class Session implements Transport {
     this.#timer = new ResettableTimer(env);
     this.#flushSoon = soon(env, () => this.#flush());
     this.#backoff = new Backoff(env);
-    this.connection = new Connection(env, server, {
+    this.connection = new Connection(env, select, {
       opened: (welcome) => this.#opened(welcome),
       frame: (frame) => this.#received(frame),
       lost: () => {
@@ -92,8 +93,8 @@ export class Session implements Transport {
     return this.connection.status;
   }
 
-  wants(endpoint: string): boolean {
-    return this.#subscriptions.wants(endpoint);
+  has(endpoint: string): boolean {
+    return this.#subscriptions.has(endpoint);
   }
 
   isRefused(endpoint: string): boolean {
@@ -104,15 +105,13 @@ export class Session implements Transport {
     return this.#announced.live && this.#subscriptions.isConfirmed(endpoint) && !this.#announced.affected.has(endpoint);
   }
 
-  /** Wants it here; what is wanted already is asked for again. */
-  want(endpoint: string): void {
-    if (this.#subscriptions.wants(endpoint)) this.#subscriptions.renew(endpoint);
-    else this.#subscriptions.want(endpoint);
+  subscribe(endpoint: string): void {
+    this.#subscriptions.add(endpoint);
     this.#flushSoon();
   }
 
-  release(endpoint: string): void {
-    this.#subscriptions.release(endpoint);
+  unsubscribe(endpoint: string): void {
+    this.#subscriptions.remove(endpoint);
     this.#flushSoon();
   }
 
@@ -131,14 +130,14 @@ export class Session implements Transport {
     this.#flush();
   }
 
-  /** What the server says, and what it has not registered yet, or refused: nothing of that is live. */
+  /** Applies the server's status; what it has not registered, or refused, is not live either. */
   #setLiveness(announced: LiveStatus): void {
     this.#announced = announced;
     const live = announced.live ? { ...announced, affected: new Set([...announced.affected, ...this.#subscriptions.unconfirmed]) } : announced;
     if (!sameLive(live, this.live.value)) this.live.set(live);
   }
 
-  /** Sends what is missing, as far as the pace allows; the rest waits, and shrinks when views change their mind. */
+  /** Sends missing requests within the server's rate; those that accumulate meanwhile become one message. */
   #flush(): void {
     this.#timer.clear();
     this.#setLiveness(this.#announced);
@@ -147,7 +146,7 @@ export class Session implements Transport {
       if (wait > 0) return this.#timer.set(wait, () => this.#flush());
       const message = this.#subscriptions.next((endpoint) => this.#listener.held(endpoint));
       if (message === null) return;
-      this.#bucket.take(Object.keys(message.endpoints).length);
+      this.#bucket.charge(Object.keys(message.endpoints).length);
       this.connection.send(message);
     }
   }
@@ -164,7 +163,7 @@ export class Session implements Transport {
         return this.#setLiveness(this.#announced);
       case "unsubscribed":
         this.#subscriptions.retryLimited();
-        // What was said of them goes with them: a proxy says it again if they are asked for again.
+        // Their status goes with them: a proxy sends it again when they are subscribed again.
         this.#setLiveness(nextLive(this.#announced, { live: true, since: null, endpoints: frame.endpoints }));
         return this.#flushSoon();
       case "status":
@@ -182,13 +181,13 @@ export class Session implements Transport {
     if (refused.length > 0) this.#routing.refused(refused);
   }
 
-  /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of ours. */
+  /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of this client. */
   #failed(id: number | null, error: Rejection): void {
     if (id === null) return;
     const names = this.#subscriptions.requestedBy(id);
     if (names.length === 0) return this.connection.redial(error.code); // an unsubscribe: a new connection restores agreement
     if (error.code === "rate" || error.code === "limit") {
-      // It says nothing about the names: a proxy has too much to do just now.
+      // It says nothing about the names: the server, or a proxy, is overloaded.
       this.#subscriptions.failed(id);
       this.#notBefore = this.#env.now() + this.#backoff.next();
       return this.#flushSoon();

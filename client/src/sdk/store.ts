@@ -1,6 +1,6 @@
-/** What outlives the page: datasets in IndexedDB, shared by the tabs of an origin. */
+/** Datasets in IndexedDB, which outlive the page and are shared by the tabs of an origin. */
 
-/** One dataset as it is kept. */
+/** A stored dataset. */
 export interface Stored {
   readonly endpoint: string;
   readonly version: number;
@@ -13,17 +13,17 @@ export interface Stored {
 
 export interface Bounds {
   readonly entries: number;
-  /** Characters of JSON, all entries combinedStatus. */
+  /** Characters of JSON, all entries together. */
   readonly chars: number;
 }
 
-/** Where datasets are kept. Every failure rejects, and costs the page nothing but what was kept. */
+/** A store of datasets. Every failure rejects, and costs the page only what was stored. */
 export interface Store {
-  /** All that is kept, used longest ago first. */
+  /** All entries, least recently used first. */
   load(): Promise<Stored[]>;
   /**
-   * Keeps each of `entries` unless a newer version of it is kept already, then drops what was used longest ago, down to
-   * `bounds`: nothing at all empties it. What cannot be written gives the room of all the others back.
+   * Stores each of `entries` unless a newer version of it is stored, then drops the least recently used, down to `bounds`:
+   * bounds of zero empty the store. A write for which there is no room empties it, too.
    */
   save(entries: readonly Stored[], bounds: Bounds): Promise<void>;
 }
@@ -71,7 +71,7 @@ function open(factory: IDBFactory, name: string): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
     const request = factory.open(name, 2);
     request.onupgradeneeded = ({ oldVersion }) => {
-      if (oldVersion > 0) request.result.deleteObjectStore(TABLE); // version 1 did not tell keys apart
+      if (oldVersion > 0) request.result.deleteObjectStore(TABLE); // version 1 did not distinguish keys
       request.result.createObjectStore(TABLE, { keyPath: "endpoint" }).createIndex(ORDER, ["used", "text.length"]);
     };
     request.onerror = request.onblocked = () => reject(request.error);

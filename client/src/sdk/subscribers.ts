@@ -2,7 +2,7 @@
 
 import type { Rejection, UpdateFrame } from "./messages.ts";
 
-/** What a view hears of an endpoint. `resync` = it may have changed, fetch again; `rejected` = no updates will come. */
+/** A change that a view is notified of. `resync` = it may have changed, fetch again; `rejected` = no updates will come. */
 export type Change =
   | UpdateFrame
   | { readonly type: "resync"; readonly endpoint: string }
@@ -19,7 +19,7 @@ export class Subscribers {
   readonly #views = new Map<string, Set<Subscriber>>();
   readonly #report: (error: unknown) => void;
 
-  /** `report` takes what a callback throws, so that one view cannot silence another. */
+  /** `report` receives what a callback throws, so that one view cannot stop another. */
   constructor(report: (error: unknown) => void) {
     this.#report = report;
   }

@@ -4,38 +4,42 @@ import type { ClientMessage, Rejection } from "./messages.ts";
 import { MAX_NAMES } from "./messages.ts";
 
 /**
- * A server works through the messages of a connection in order, so its final set follows from what was sent, whatever
- * replies are still under way. Only the reply to the *latest* request for a name says anything about it: that is why each
- * name remembers the id it was asked for with. Pure: no clock, no socket.
+ * A server processes the messages of a connection in order, so its final set follows from what was sent, whatever replies
+ * are pending. Only the reply to the *latest* request for a name says anything about it: each name keeps the id of that
+ * request. Pure. The Python client has the same class (diem/links/client/link.py); tests/cases/subscription_set.json has the
+ * cases that both pass.
  */
 export class SubscriptionSet {
   readonly #wanted = new Set<string>();
-  /** name -> id of the subscribe that stands for it at the server, once all that was sent is processed. */
+  /** Name -> id of the latest request that subscribes to it, on this connection. */
   readonly #requested = new Map<string, number>();
+  /** Wanted names that the server rejected on this connection. */
   readonly #refused = new Map<string, Rejection>();
-  /** What the server has registered: it has answered, and delivers. */
+  /** Wanted names that the server has registered. */
   readonly #confirmed = new Set<string>();
-  /** Released and wanted again before the server heard of it. */
+  /** Wanted names to request again. */
   readonly #renewed = new Set<string>();
   #lastId = 0;
 
   /**
-   * Wants `endpoint`. If it was released a moment ago, what came meanwhile was dropped: it is asked for again even though
-   * the server never knew, and the known version of the new request gets back what was missed.
+   * Wants `endpoint`; one that is wanted already is requested again. So is one that the server has not unsubscribed yet:
+   * updates that came meanwhile were dropped, and the known version of the new request gets them back.
    */
-  want(endpoint: string): void {
-    if (!this.#wanted.has(endpoint) && this.#requested.has(endpoint)) this.#renewed.add(endpoint);
+  add(endpoint: string): void {
+    if (this.#wanted.has(endpoint) || this.#requested.has(endpoint)) this.#renewed.add(endpoint);
+    this.#refused.delete(endpoint);
     this.#wanted.add(endpoint);
   }
 
-  release(endpoint: string): void {
+  /** Stops wanting `endpoint`. */
+  remove(endpoint: string): void {
     this.#wanted.delete(endpoint);
     this.#renewed.delete(endpoint);
     this.#refused.delete(endpoint);
     this.#confirmed.delete(endpoint);
   }
 
-  wants(endpoint: string): boolean {
+  has(endpoint: string): boolean {
     return this.#wanted.has(endpoint);
   }
 
@@ -49,18 +53,12 @@ export class SubscriptionSet {
     return this.#confirmed.has(endpoint);
   }
 
-  /** What is wanted and not registered. */
+  /** Wanted names that are not registered. */
   get unconfirmed(): string[] {
     return [...this.#wanted].filter((name) => !this.#confirmed.has(name));
   }
 
-  /** Asks again for what is wanted, whatever the server answered. */
-  renew(endpoint: string): void {
-    this.#refused.delete(endpoint);
-    this.#renewed.add(endpoint);
-  }
-
-  /** A new connection: the server knows nothing yet, and what was refused may be asked for again. */
+  /** Begins a new connection, on which nothing was requested or rejected yet. */
   reset(): void {
     this.#requested.clear();
     this.#renewed.clear();
@@ -68,14 +66,14 @@ export class SubscriptionSet {
     this.#confirmed.clear();
   }
 
-  /** Whether `next` has something to say. */
+  /** Whether `next` has no message. */
   get isSynced(): boolean {
     return this.#surplus().length === 0 && this.#missing().length === 0;
   }
 
   /**
-   * The next message that brings the server closer to the wanted set, or null when nothing is left to say. It counts as
-   * sent. FetchScheduler go first: they free places under the server's limit. `held` gives known versions (0 = none).
+   * The next message that brings the server closer to the wanted set; null: there is none. It counts as sent. Unsubscribes
+   * go first, because they free places under the server's limit. `held` gives known versions (0 = none).
    */
   next(held: (endpoint: string) => number): ClientMessage | null {
     const surplus = this.#surplus();
@@ -93,17 +91,20 @@ export class SubscriptionSet {
     return { type: "subscribe", id, endpoints: Object.fromEntries(missing.map((name) => [name, held(name) || null])) };
   }
 
-  /** Takes the registered names of a `subscribed` reply; returns those that are registered for good. */
+  /** Applies the registered names of a `subscribed` reply; returns those that are wanted, and whose latest request it is. */
   confirmed(id: number, names: readonly string[]): string[] {
     const found = names.filter((name) => this.#requested.get(name) === id && this.#wanted.has(name));
     for (const name of found) this.#confirmed.add(name);
     return found;
   }
 
-  /** Takes the rejected names of a `subscribed` reply; returns those that are refused now. */
+  /**
+   * Applies the rejected names of a `subscribed` reply; returns those that are wanted, and whose latest request it is. What is
+   * about to be requested again has a later one.
+   */
   rejected(id: number, rejections: Record<string, Rejection>): [string, Rejection][] {
     return Object.entries(rejections).filter(([name, rejection]) => {
-      if (this.#requested.get(name) !== id) return false;
+      if (this.#requested.get(name) !== id || this.#renewed.has(name)) return false;
       this.#requested.delete(name);
       this.#confirmed.delete(name);
       if (this.#wanted.has(name)) this.#refused.set(name, rejection);
@@ -111,20 +112,20 @@ export class SubscriptionSet {
     });
   }
 
-  /** The names that request `id` still stands for: what an `error` reply to it leaves unregistered. */
+  /** The names whose latest request is `id`: an `error` leaves them unregistered. */
   requestedBy(id: number): string[] {
-    return [...this.#requested].filter(([, asked]) => asked === id).map(([name]) => name);
+    return [...this.#requested].filter(([, latest]) => latest === id).map(([name]) => name);
   }
 
   /**
-   * Request `id` registered nothing: its names are asked for again. They still count as asked for, since a request before
-   * that one may have registered them: what is given up meanwhile is unsubscribed.
+   * Requests the names of a failed request again. They still count as requested, because an earlier request may have
+   * registered them: those that are removed meanwhile are unsubscribed.
    */
   failed(id: number): void {
     for (const name of this.requestedBy(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
   }
 
-  /** Places became free: what was refused for the limit may be asked for again. */
+  /** Requests again what was refused for the limit, because places became free. */
   retryLimited(): void {
     for (const [name, { code }] of this.#refused) if (code === "limit") this.#refused.delete(name);
   }

@@ -1,4 +1,4 @@
-/** A timer that can be set again, and work that is batched to the end of a turn of the event loop. */
+/** A resettable timer, and work that is batched to the end of a turn of the event loop. */
 
 import type { Environment, Timer } from "./environment.ts";
 

@@ -1,4 +1,4 @@
-/** Chooses the transport: one session to any server, or one to each owner, as the configuration says at each dial. */
+/** Chooses the transport: one session with any server, or one with each owner, by the configuration at each dial. */
 
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment } from "./environment.ts";
@@ -12,13 +12,13 @@ import type { PartitionedTransport } from "./partitioned.ts";
 export interface TransportOptions {
   /** The server to dial after so many failures in a row. */
   server(failures: number): Promise<string>;
-  /** Who knows the owners, after so many failures in a row; null, and without this: every server serves everything. */
+  /** The metadata services, after so many failures in a row; null, or no such function: every server serves everything. */
   metadata?(failures: number): Promise<Metadata | null>;
-  /** The server says that configuration is out of date. */
+  /** A server has sent `moved` or `not_owner`: the configuration is out of date. */
   moved?(): void;
 }
 
-/** Changes over with everything that is wanted: the new transport are followed before the old ones are closed. */
+/** Hands all subscriptions over when the transport changes: the new one is observed before the old one is closed. */
 export class SwitchingTransport implements Transport {
   readonly #env: Environment;
   readonly #listener: Listener;
@@ -27,7 +27,7 @@ export class SwitchingTransport implements Transport {
   readonly status: Subject<ConnectionStatus>;
   readonly live: Subject<LiveStatus>;
   #transport: Transport;
-  #unfollow: () => void = () => undefined;
+  #unobserve: () => void = () => undefined;
 
   constructor(env: Environment, listener: Listener, options: TransportOptions) {
     this.#env = env;
@@ -39,14 +39,14 @@ export class SwitchingTransport implements Transport {
     this.#use(this.#transport);
   }
 
-  want(endpoint: string): void {
+  subscribe(endpoint: string): void {
     this.#wanted.add(endpoint);
-    this.#transport.want(endpoint);
+    this.#transport.subscribe(endpoint);
   }
 
-  release(endpoint: string): void {
+  unsubscribe(endpoint: string): void {
     this.#wanted.delete(endpoint);
-    this.#transport.release(endpoint);
+    this.#transport.unsubscribe(endpoint);
   }
 
   isRefused(endpoint: string): boolean {
@@ -66,24 +66,24 @@ export class SwitchingTransport implements Transport {
   }
 
   #use(transport: Transport): void {
-    this.#unfollow();
+    this.#unobserve();
     this.#transport = transport;
-    for (const endpoint of this.#wanted) transport.want(endpoint);
+    for (const endpoint of this.#wanted) transport.subscribe(endpoint);
     const stops = [
       transport.status.observe((status) => this.status.set(status)),
       transport.live.observe((live) => this.live.set(live)),
     ];
-    this.#unfollow = () => stops.forEach((stop) => stop());
+    this.#unobserve = () => stops.forEach((stop) => stop());
   }
 
-  /** One connection to any server; it finds out at a dial when that has become the wrong thing. */
+  /** One connection to any server; each dial checks that the configuration still allows it. */
   #single(): Session {
     const { server, metadata, moved } = this.#options;
     const move = (): void => {
       moved?.();
       session.connection.redial("moved");
     };
-    const find = async (failures: number): Promise<string> => {
+    const select = async (failures: number): Promise<string> => {
       const url = await server(failures);
       if (metadata && (await metadata(0)) !== null) {
         const mode = await import("./partitioned.ts"); // a quarter of the SDK, which only this mode loads
@@ -92,7 +92,7 @@ export class SwitchingTransport implements Transport {
       }
       return url;
     };
-    const session: Session = new Session(this.#env, find, this.#listener, {
+    const session: Session = new Session(this.#env, select, this.#listener, {
       subscribed: () => undefined,
       refused: (refused) => {
         for (const [endpoint, rejection] of refused) {
@@ -101,13 +101,13 @@ export class SwitchingTransport implements Transport {
         }
       },
       moved: (endpoints) => {
-        if (endpoints.length === 0 || endpoints.some((endpoint) => session.wants(endpoint))) move();
+        if (endpoints.length === 0 || endpoints.some((endpoint) => session.has(endpoint))) move();
       },
     });
     return session;
   }
 
-  /** One connection for each owner, until the configuration no longer says so. */
+  /** One connection to each owner, until the configuration names no metadata service. */
   #partitioned(Mode: typeof PartitionedTransport, metadata: (failures: number) => Promise<Metadata | null>): Transport {
     const transport: Transport = new Mode(this.#env, this.#listener, metadata, () => {
       if (transport === this.#transport) this.#replace(this.#single());

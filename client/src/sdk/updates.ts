@@ -1,4 +1,4 @@
-/** The UpdatesService: views subscribe to endpoints and are told of changes, whatever connections that takes. */
+/** The UpdatesService: views subscribe to endpoints and are notified of changes, whatever connections that takes. */
 
 import type { TransportOptions } from "./transport.ts";
 import { SwitchingTransport } from "./transport.ts";
@@ -18,7 +18,7 @@ export type Subscription = () => void;
 export interface UpdatesOptions extends TransportOptions {
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
-  /** Part of the data may be older than it seems: called before the views hear `resync`. */
+  /** These endpoints must be fetched again: called before the views get `resync`. */
   resynced?(endpoints: readonly string[]): void;
 }
 
@@ -27,7 +27,7 @@ export class UpdatesService {
   readonly #options: UpdatesOptions;
   readonly #views: Subscribers;
   readonly #told = new Map<string, number>();
-  readonly #carrier: SwitchingTransport;
+  readonly #transport: SwitchingTransport;
 
   constructor(env: Environment, options: UpdatesOptions) {
     this.#options = options;
@@ -39,21 +39,21 @@ export class UpdatesService {
       resync: (endpoints) => this.#resync(endpoints),
       refused: (endpoint, rejection) => this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection }),
     };
-    this.#carrier = new SwitchingTransport(env, listener, options);
+    this.#transport = new SwitchingTransport(env, listener, options);
   }
 
-  /** All that is needed as one: it is as bad as the worst connection. */
+  /** The status of all connections as one: that of the worst. */
   get connection(): Observable<ConnectionStatus> {
-    return this.#carrier.status;
+    return this.#transport.status;
   }
 
   get live(): Observable<LiveStatus> {
-    return this.#carrier.live;
+    return this.#transport.live;
   }
 
-  /** Whether changes of this endpoint arrive as they happen: it is subscribed, a server has answered, and that one is live. */
+  /** Whether updates of this endpoint are current: it is subscribed, a server has registered it, and that server is live. */
   isLive(endpoint: string): boolean {
-    return this.#carrier.isLive(endpoint);
+    return this.#transport.isLive(endpoint);
   }
 
   /** Endpoints with at least one view. */
@@ -61,24 +61,24 @@ export class UpdatesService {
     return this.#views.size;
   }
 
-  /** Whether a view is subscribed and will hear of changes, as far as anybody knows. */
+  /** Whether a view is subscribed and not refused, as far as is known. */
   isWatched(endpoint: string): boolean {
-    return this.#views.has(endpoint) && !this.#carrier.isRefused(endpoint);
+    return this.#views.has(endpoint) && !this.#transport.isRefused(endpoint);
   }
 
-  /** The latest version a view was told about; 0 = none. */
+  /** The latest version that views were notified of; 0 = none. */
   told(endpoint: string): number {
     return this.#told.get(endpoint) ?? 0;
   }
 
   /** Connects, or dials now instead of waiting for the next attempt. Does nothing while connected, unless that was silent for long. */
   connect(): void {
-    this.#carrier.connect();
+    this.#transport.connect();
   }
 
   /** Disconnects until `connect()`; subscriptions stay. */
   close(): void {
-    this.#carrier.close();
+    this.#transport.close();
   }
 
   /**
@@ -88,7 +88,7 @@ export class UpdatesService {
   subscribe(endpoint: string, callback: Callback): Subscription {
     if (!isEndpoint(endpoint)) throw new TypeError(`not an endpoint name: ${endpoint}`);
     const view: Subscriber = { callback };
-    if (this.#views.add(endpoint, view)) this.#carrier.want(endpoint);
+    if (this.#views.add(endpoint, view)) this.#transport.subscribe(endpoint);
     return () => this.#remove(endpoint, view);
   }
 
@@ -100,8 +100,8 @@ export class UpdatesService {
 
   #remove(endpoint: string, view: Subscriber): void {
     if (!this.#views.remove(endpoint, view)) return;
-    this.#carrier.release(endpoint);
-    this.#told.delete(endpoint); // the next subscription starts from what is held, or a told but never fetched version is lost
+    this.#transport.unsubscribe(endpoint);
+    this.#told.delete(endpoint); // the next subscription starts from what is held, or a version that was announced but never fetched is lost
   }
 
   #count(frame: ServerFrame | null): void {
@@ -109,7 +109,7 @@ export class UpdatesService {
     if (frame?.type === "update") this.stats.updateFrames += 1;
   }
 
-  /** The drop rule: only what is wanted, and newer than what is held and than what was told. */
+  /** The drop rule: only what is subscribed, and newer than what is held and what was announced. */
   #updated(frame: UpdateFrame): void {
     const { endpoint, version } = frame;
     if (!this.#views.has(endpoint)) return;

@@ -112,7 +112,7 @@ test("what one key fetched is there for that key alone, and the key itself is no
   expect(JSON.stringify([...store.kept])).not.toContain("diem_");
 });
 
-test("all keys combinedStatus keep what one may: what was used longest ago goes", async () => {
+test("all keys together keep what one may: what was used longest ago goes", async () => {
   for (const key of ["diem_one", "diem_two", "diem_three"]) {
     new DataCache(world, { entries: 2, storedChars: 100_000 }, key).put("/a", entry("/a"));
     await world.advance(1_000);

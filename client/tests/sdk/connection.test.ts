@@ -62,53 +62,6 @@ test("delays grow from half a second to thirty, drawn from the whole window", as
   expect(delay()).toBe(0);
 });
 
-test("a short connection does not reset the delay, a minute of stability does", async () => {
-  await open();
-  world.last.end(1006);
-  await world.advance(delay());
-  world.last.welcome();
-  await world.advance(9_000);
-  world.last.end(1006);
-  expect(delay()).toBe(1000);
-  await world.advance(delay());
-  world.last.welcome();
-  for (let beat = 0; beat < 3; beat += 1) {
-    await world.advance(25_000);
-    world.last.frame({ type: "status", live: true });
-  }
-  world.last.end(1006);
-  expect(delay()).toBe(500);
-});
-
-test("a connection that held for ten seconds has ended the outage: what failed before it does not delay much", async () => {
-  await open();
-  for (let attempt = 0; attempt < 5; attempt += 1) {
-    world.last.end(1006);
-    await world.advance(delay());
-  }
-  world.last.welcome();
-  await world.advance(10_000);
-  world.last.end(1006);
-  expect(delay()).toBe(500);
-  await world.advance(delay());
-  world.last.end(1006);
-  await world.advance(delay());
-  world.last.end(1006);
-  expect([delay(), failures.at(-1)]).toEqual([1000, 7]);
-});
-
-test("a restart is no failure", async () => {
-  connection.open();
-  const windows: number[] = [];
-  for (const code of [1012, 1012, 1006, 1012, 1006]) {
-    await world.advance();
-    world.last.end(code);
-    windows.push(delay());
-    await world.advance(delay());
-  }
-  expect(windows).toEqual([500, 500, 500, 1_000, 1_000]);
-});
-
 const RECONNECTS = Object.values(CLOSE_CODES).filter(({ reconnect }) => reconnect).map(({ code }) => code);
 
 test.each(RECONNECTS)("%i: the server's window replaces ours", async (code) => {
@@ -118,11 +71,14 @@ test.each(RECONNECTS)("%i: the server's window replaces ours", async (code) => {
   expect(connection.expedite(500)).toBe(code === CLOSE_CODES.RESTART.code); // of a restart its owner knows when it is over
 });
 
-test("a pause that whoever names the server asks for is kept, whatever delay is drawn", async () => {
+test("the pause that the configuration's server asks for is a minimum, whatever delay is drawn", async () => {
   const down = new DataError("HTTP 503", 503, 7_000);
   connection = new Connection(world, () => Promise.reject(down), { opened: () => undefined, frame: () => undefined, lost: () => undefined });
   connection.open();
   await world.advance();
+  expect(delay()).toBe(7_500);
+  world.dice = 0;
+  await world.advance(7_500);
   expect(delay()).toBe(7_000);
 });
 

@@ -2,7 +2,6 @@ import { beforeEach, expect, test } from "vitest";
 import { DataCache } from "../../src/sdk/cache.ts";
 import { DataService } from "../../src/sdk/data.ts";
 import type { Dataset } from "../../src/sdk/dataset.ts";
-import { retryAfter } from "../../src/sdk/http.ts";
 import { World, body, etag } from "./world.ts";
 
 let world: World;
@@ -287,15 +286,6 @@ test.each([429, 503])("%i: nobody asks before Retry-After, then spread over two 
   void data.get("/b");
   await world.advance(33_000);
   expect(world.requests.slice(1).map(({ at }) => at)).toEqual([30_500, 31_500]);
-});
-
-test("Retry-After in both forms, bounded", () => {
-  expect(retryAfter(null, 0)).toBeNull();
-  expect(retryAfter("soon", 0)).toBeNull();
-  expect(retryAfter("7", 0)).toBe(7_000);
-  expect(retryAfter("9999999", 0)).toBe(300_000);
-  expect(retryAfter("Thu, 01 Jan 1970 00:01:00 GMT", 45_000)).toBe(15_000);
-  expect(retryAfter("Thu, 01 Jan 1970 00:00:00 GMT", 45_000)).toBe(0);
 });
 
 test("when things look better, a long delay becomes a short one", async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { parseConfig } from "../../src/sdk/config.ts";
 import type { Metadata } from "../../src/sdk/locator.ts";
-import { locate, parseLocated, trustedUrl } from "../../src/sdk/locator.ts";
+import { locate, parseLocated } from "../../src/sdk/locator.ts";
 import { World } from "./world.ts";
 
 const SERVERS = [{ port: 8101, path: "/ws" }, { url: "wss://edge.test/ws" }];
@@ -18,26 +18,6 @@ test("only z-client with metadata services is partitioned", () => {
   }
 });
 
-test.each([
-  ["ws://diem.test:8101/ws", "ws://diem.test:8101/ws"],
-  ["wss://edge.test/ws", "wss://edge.test/ws"],
-  ["ws://127.0.0.1:8102/ws", "ws://diem.test:8102/ws"], // the server's own view of itself
-  ["ws://[::1]:8102/ws", "ws://diem.test:8102/ws"],
-  ["wss://evil.test/ws", null],
-  ["wss://diem.test.evil.test/ws", null],
-  ["wss://diem.test@evil.test/ws", null],
-  ["wss://someone@diem.test/ws", null],
-  ["http://diem.test/ws", null],
-  ["javascript:alert(1)", null],
-  ["", null],
-])("an owner %s is dialled as %s", (url, dialled) => {
-  expect(trustedUrl(url, METADATA)).toBe(dialled);
-});
-
-test("behind TLS a server on loopback is dialled with TLS", () => {
-  expect(trustedUrl("ws://localhost:8102/ws", metadataOf("https://diem.test/config.json") as Metadata)).toBe("wss://diem.test:8102/ws");
-});
-
 test("the literal answer of the protocol is understood", () => {
   const owner = "ws://diem.test:8101/ws";
   const body = {
@@ -49,12 +29,16 @@ test("the literal answer of the protocol is understood", () => {
   expect(Object.fromEntries(answer.endpoints)).toEqual({
     "/a": { owner, hot: false }, "/hot": { owner: null, hot: true }, "/nobody": { owner: null, hot: false },
   });
-  expect(answer).toMatchObject({ clone: 2, epoch: 0, servers: [owner], foreign: null, rejected: { bad: { code: "bad_name" } } });
+  expect(answer).toMatchObject({ clone: 2, epoch: 0, servers: [owner], untrusted: null, rejected: { bad: { code: "bad_name" } } });
 });
 
 test("an owner on another host is left out, and named", () => {
   const answer = parseLocated({ endpoints: { "/a": { owner: "wss://evil.test/ws" } }, servers: ["wss://evil.test/ws", 7] }, METADATA);
-  expect([answer.endpoints.get("/a")?.owner, answer.servers, answer.foreign]).toEqual([null, [], "wss://evil.test/ws"]);
+  expect([answer.endpoints.get("/a")?.owner, answer.servers, answer.untrusted]).toEqual([null, [], "wss://evil.test/ws"]);
+});
+
+test.each([[7, 7], [0, 0], [null, null], ["7", null], [undefined, null]])("an epoch %j is read as %j", (epoch, expected) => {
+  expect(parseLocated({ endpoints: {}, epoch }, METADATA).epoch).toBe(expected);
 });
 
 test.each([null, {}, { endpoints: 3 }])("%j is no answer", (body) => {
